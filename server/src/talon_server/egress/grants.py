@@ -70,7 +70,7 @@ class GrantBook:
         present = self._elements.setdefault(grant.address, {})
         for opening in [opening for opening, until_s in present.items() if until_s <= now_s]:
             del present[opening]
-        pieces = []
+        pieces: list[Opening] = []
         for opening in grant.openings:
             pieces.extend([opening] if opening in present else subtract([opening], present))
         for piece in pieces:
