@@ -1,0 +1,199 @@
+"""The files of one sandbox (`sb.fs`): small ones as text or bytes, large ones and directories as streams.
+
+Relative paths begin at the sandbox's working directory. Memory stays flat in upload and download whatever the size.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterable, AsyncIterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..archive import PIECE_BYTES, Unpacker, pack
+from ..errors import NotFoundError, TransferError
+from ..models import FileInfo, Transfer, parse
+from .concurrency import blocking, in_pieces
+from .transport import AsyncTransport, Call
+
+_TRANSFER_TIMEOUT_S = 120.0
+
+
+class AsyncFiles:
+    """Reads, writes and moves files of one sandbox."""
+
+    def __init__(self, transport: AsyncTransport, base: str) -> None:
+        self._transport = transport
+        self._path = f"{base}/fs"
+
+    async def read_bytes(self, path: str) -> bytes:
+        """A file's content."""
+        async with self._transport.stream(Call("GET", self._path, {"path": path})) as answer:
+            return await answer.read()
+
+    async def read_text(self, path: str, encoding: str = "utf-8") -> str:
+        """A file's content as text."""
+        return (await self.read_bytes(path)).decode(encoding)
+
+    async def read_stream(self, path: str) -> AsyncIterator[bytes]:
+        """A file's content in pieces."""
+        call = Call("GET", self._path, {"path": path}, read_timeout_s=_TRANSFER_TIMEOUT_S)
+        async with self._transport.stream(call) as answer:
+            async for piece in answer:
+                yield piece
+
+    async def write_bytes(
+        self,
+        path: str,
+        data: bytes | AsyncIterable[bytes],
+        *,
+        mode: str | None = None,
+        user: str | None = None,
+        parents: bool = True,
+    ) -> None:
+        """Write a file as a whole (readers see the old or the new one); `mode` such as "0755"."""
+        query = {"path": path, "mode": mode, "user": user, "parents": parents}
+        headers = {"Content-Type": "application/octet-stream"}
+        call = Call("PUT", self._path, query, content=data, headers=headers, read_timeout_s=_TRANSFER_TIMEOUT_S)
+        await self._transport.json(call)
+
+    async def write_text(
+        self, path: str, text: str, *, mode: str | None = None, user: str | None = None, parents: bool = True
+    ) -> None:
+        """Write a text file (UTF-8)."""
+        await self.write_bytes(path, text.encode(), mode=mode, user=user, parents=parents)
+
+    async def list(self, path: str = ".", *, depth: int = 1, limit: int | None = None) -> builtins.list[FileInfo]:
+        """What is in a directory."""
+        query = {"path": path, "depth": depth, "limit": limit}
+        answer = await self._transport.json(Call("GET", f"{self._path}/list", query))
+        return [parse(FileInfo, item) for item in answer["items"]]
+
+    async def stat(self, path: str) -> FileInfo:
+        """One entry; a symbolic link is described itself, not followed."""
+        return parse(FileInfo, await self._transport.json(Call("GET", f"{self._path}/stat", {"path": path})))
+
+    async def exists(self, path: str) -> bool:
+        """Whether something is there. NotFoundError only when the sandbox itself is gone."""
+        try:
+            await self.stat(path)
+        except NotFoundError as error:
+            if "SANDBOX" in error.code:
+                raise
+            return False
+        return True
+
+    async def mkdir(self, path: str, *, parents: bool = True, mode: str | None = None) -> None:
+        """Make a directory."""
+        body = {"path": path, "parents": parents} | ({"mode": mode} if mode else {})
+        await self._transport.json(Call("POST", f"{self._path}/mkdir", json=body))
+
+    async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        """Rename or move."""
+        body = {"from": source, "to": target, "overwrite": overwrite}
+        await self._transport.json(Call("POST", f"{self._path}/move", json=body))
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, or with `recursive` a directory and all in it."""
+        await self._transport.json(Call("DELETE", self._path, {"path": path, "recursive": recursive}))
+
+    async def chmod(
+        self, path: str, mode: str | None = None, *, owner: str | None = None, group: str | None = None
+    ) -> None:
+        """Change mode ("0755"), owner or group."""
+        given = {"mode": mode, "owner": owner, "group": group}
+        body = {"path": path} | {name: value for name, value in given.items() if value is not None}
+        await self._transport.json(Call("POST", f"{self._path}/chmod", json=body))
+
+    async def search(
+        self, path: str = ".", *, pattern: str | None = None, content: str | None = None
+    ) -> builtins.list[dict[str, Any]]:
+        """Entries whose name matches `pattern` (a glob), or whose content holds `content`."""
+        query = {"path": path, "pattern": pattern, "content": content}
+        answer = await self._transport.json(Call("GET", f"{self._path}/search", query))
+        found: builtins.list[dict[str, Any]] = answer["items"]
+        return found
+
+    async def upload(self, local: str | Path, remote: str, *, mode: str | None = None) -> Transfer:
+        """Copy a local file or directory into the sandbox; `remote` is the name of the copy."""
+        source = Path(local)
+        if await blocking(source.is_dir):
+            return await self._upload_directory(source, remote)
+        try:
+            file = await blocking(source.open, "rb")
+        except OSError as error:
+            raise TransferError(f"cannot read {source}", code="LOCAL_FILE", cause=str(error)) from error
+        with file:
+            size = source.stat().st_size
+            permissions = mode or f"{source.stat().st_mode & 0o777:04o}"
+            await self._put_file(file, size, remote, permissions)
+        return Transfer(1, size)
+
+    async def _put_file(self, file: BinaryIO, size: int, remote: str, mode: str) -> None:
+        pieces = iter(lambda: file.read(PIECE_BYTES), b"")
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        query = {"path": remote, "mode": mode, "parents": True}
+        content = in_pieces(pieces)
+        call = Call("PUT", self._path, query, content=content, headers=headers, read_timeout_s=_TRANSFER_TIMEOUT_S)
+        await self._transport.json(call)
+
+    async def _upload_directory(self, source: Path, remote: str) -> Transfer:
+        counted = [0, 0]
+        call = Call(
+            "PUT",
+            f"{self._path}/archive",
+            {"path": remote},
+            content=in_pieces(pack(source, counted)),
+            headers={"Content-Type": "application/x-tar"},
+            read_timeout_s=_TRANSFER_TIMEOUT_S,
+        )
+        await self._transport.json(call)
+        return Transfer(files=counted[0], bytes=counted[1])
+
+    async def upload_archive(self, content: bytes | AsyncIterable[bytes], remote: str) -> None:
+        """Unpack a tar stream into a directory of the sandbox."""
+        headers = {"Content-Type": "application/x-tar"}
+        call = Call("PUT", f"{self._path}/archive", {"path": remote}, content=content, headers=headers)
+        call.read_timeout_s = _TRANSFER_TIMEOUT_S
+        await self._transport.json(call)
+
+    async def download(self, remote: str, local: str | Path) -> Transfer:
+        """Copy a file or directory of the sandbox to this machine; `local` is the name of the copy.
+
+        Links that lead out of the directory are left out and named in the result's `skipped`.
+        """
+        if (await self.stat(remote)).is_dir:
+            return await self._download_directory(remote, Path(local))
+        return await self._download_file(remote, Path(local))
+
+    async def _download_file(self, remote: str, target: Path) -> Transfer:
+        draft = target.with_name(f".{target.name}.part")
+        size = 0
+        try:
+            with await blocking(draft.open, "wb") as file:
+                async for piece in self.read_stream(remote):
+                    size += len(piece)
+                    await blocking(file.write, piece)
+            await blocking(draft.replace, target)
+        except OSError as error:
+            raise TransferError(f"cannot write {target}", code="LOCAL_FILE", cause=str(error)) from error
+        finally:
+            await blocking(draft.unlink, missing_ok=True)
+        return Transfer(1, size)
+
+    async def _download_directory(self, remote: str, target: Path) -> Transfer:
+        unpacker = await blocking(Unpacker, target)
+        try:
+            async for piece in self.download_archive(remote):
+                await blocking(unpacker.feed, piece)
+            return await blocking(unpacker.finish)
+        finally:
+            unpacker.close()
+
+    async def download_archive(self, remote: str) -> AsyncIterator[bytes]:
+        """A directory of the sandbox as a tar stream."""
+        call = Call("GET", f"{self._path}/archive", {"path": remote}, read_timeout_s=_TRANSFER_TIMEOUT_S)
+        call.headers = {"Accept": "application/x-tar"}
+        async with self._transport.stream(call) as answer:
+            async for piece in answer:
+                yield piece
