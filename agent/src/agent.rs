@@ -1,0 +1,102 @@
+//! What the whole agent shares: the claim's settings, the process table, the reaper and the cgroup's meters.
+//!
+//! Made once by `init` when the sandbox is claimed; every handler gets an `Rc` of it. Invariant: single-threaded.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use serde::Deserialize;
+
+use crate::commands::reaper::Reaper;
+use crate::commands::table::Table;
+use crate::error::Result;
+use crate::metrics::Meters;
+use crate::users::{self, Identity};
+
+/// The claim's settings (contract between worker and agent); unknown keys are for other modules.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    pub id: String,
+    pub token: String,
+    pub hostname: String,
+    pub env: BTreeMap<String, String>,
+    /// Default user of processes and files: a name, an id, "uid:gid"; empty is root.
+    pub user: String,
+    pub workdir: String,
+    pub entrypoint: Option<Vec<String>>,
+    pub dns: Vec<String>,
+    pub hosts: BTreeMap<String, String>,
+    /// Names of the descriptors passed with the claim, in their order.
+    pub fds: Vec<String>,
+    pub record: Record,
+    pub extensions: serde_json::Map<String, serde_json::Value>,
+    pub exec_envs_file: Option<String>,
+    pub limits: Limits,
+    /// Tree of processes not sealed off: for the agent's own tests on hosts that cannot seal.
+    pub mode: String,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    pub mode: String,
+    pub input: bool,
+    pub strict: bool,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    pub memory: Option<u64>,
+    pub cpu: Option<f64>,
+    pub pids: Option<u64>,
+}
+
+pub struct Agent {
+    pub settings: RefCell<Settings>,
+    /// Descriptors of the claim by name ("recording", …), without the cgroups, which `meters` holds.
+    pub fds: BTreeMap<String, OwnedFd>,
+    pub reaper: Reaper,
+    pub table: Table,
+    pub meters: Meters,
+    /// The agent's own oom_score_adj is below zero and must not be inherited.
+    pub protected_from_oom: bool,
+    /// Set once the sandbox is stopping: nothing new is started.
+    pub stopping: Cell<bool>,
+}
+
+impl Agent {
+    pub fn new(settings: Settings, mut fds: BTreeMap<String, OwnedFd>) -> Self {
+        let meters = Meters::open(&mut fds, &settings.limits);
+        let score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+        Self {
+            settings: RefCell::new(settings),
+            fds,
+            reaper: Reaper::default(),
+            table: Table::default(),
+            meters,
+            protected_from_oom: score.trim().starts_with('-'),
+            stopping: Cell::new(false),
+        }
+    }
+
+    /// The identity a request's `user` means; `None` or "" is the sandbox's default user.
+    pub fn identity(&self, user: Option<&str>) -> Result<Identity> {
+        match user.filter(|u| !u.is_empty()) {
+            Some(user) => users::identify(user),
+            None => users::identify(&self.settings.borrow().user),
+        }
+    }
+
+    /// Where relative paths start and commands run unless told otherwise.
+    pub fn workdir(&self) -> String {
+        let settings = self.settings.borrow();
+        if settings.workdir.is_empty() {
+            "/".to_owned()
+        } else {
+            settings.workdir.clone()
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Remembers processes: the running ones, and ended ones for a day or until there are too many.
+//!
+//! Held by `Agent`. Invariant: what it keeps of ended processes is bounded in number, age and memory.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use super::process::Process;
+use crate::error::{Error, Result};
+
+const MAX_ENDED: usize = 256;
+const MAX_ENDED_BYTES: usize = 4 << 20;
+const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Default)]
+pub struct Table {
+    running: RefCell<Vec<Rc<Process>>>,
+    ended: RefCell<VecDeque<Rc<Process>>>,
+}
+
+impl Table {
+    pub fn add(&self, process: Rc<Process>) {
+        self.running.borrow_mut().push(process);
+    }
+
+    pub fn get(&self, id: &str) -> Option<Rc<Process>> {
+        let found = self.running.borrow().iter().find(|p| p.id == id || p.name.as_deref() == Some(id)).cloned();
+        found
+            .or_else(|| self.ended.borrow().iter().rev().find(|p| p.id == id || p.name.as_deref() == Some(id)).cloned())
+    }
+
+    /// As `get`, or a 404 that says what can be done.
+    pub fn find(&self, id: &str) -> Result<Rc<Process>> {
+        self.get(id).ok_or_else(|| {
+            Error::not_found(format!("no process '{id}'"))
+                .code("process_not_found")
+                .remedy("list the processes; ended ones are kept for a day at most")
+        })
+    }
+
+    /// Ended ones first, each part oldest first.
+    pub fn all(&self) -> Vec<Rc<Process>> {
+        self.expire();
+        self.ended.borrow().iter().chain(self.running.borrow().iter()).cloned().collect()
+    }
+
+    /// Moves a process to the ended ones.
+    pub fn retire(&self, id: &str) {
+        let mut running = self.running.borrow_mut();
+        if let Some(at) = running.iter().position(|p| p.id == id) {
+            self.ended.borrow_mut().push_back(running.remove(at));
+        }
+        drop(running);
+        self.expire();
+    }
+
+    pub fn forget(&self, id: &str) {
+        self.ended.borrow_mut().retain(|p| p.id != id);
+    }
+
+    fn expire(&self) {
+        let mut ended = self.ended.borrow_mut();
+        let mut memory: usize = ended.iter().map(|p| p.log.borrow().memory()).sum();
+        let oldest = SystemTime::now() - MAX_AGE;
+        while let Some(first) = ended.front() {
+            let is_old = first.outcome().is_some_and(|outcome| outcome.finished_at < oldest);
+            if !is_old && ended.len() <= MAX_ENDED && memory <= MAX_ENDED_BYTES {
+                return;
+            }
+            memory -= first.log.borrow().memory().min(memory);
+            ended.pop_front();
+        }
+    }
+}

@@ -1,0 +1,13 @@
+use std::rc::Rc;
+
+use crate::agent::Agent;
+use crate::error::{Error, Result};
+use crate::http::{Request, Response};
+
+pub async fn execd(_agent: Rc<Agent>, request: Request, _path: &[&str]) -> Result<Response> {
+    Err(Error::not_found(format!("no route {} {}", request.method, request.path)))
+}
+
+pub async fn native(_agent: Rc<Agent>, request: Request, _path: &[&str]) -> Result<Response> {
+    Err(Error::not_found(format!("no route {} {}", request.method, request.path)))
+}

@@ -1,0 +1,197 @@
+//! PID 1 of a sandbox: waits for the claim, serves, reaps, passes signals on, ends with the entrypoint's exit code.
+//!
+//! Called by `main`. Invariants: one thread runs everything; nobody in the sandbox can look into this process or end it other than by an
+//! orderly SIGTERM; when it ends, all processes of the sandbox have ended.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+use crate::agent::Agent;
+use crate::commands::process::{Input, Process, Spec};
+use crate::error::{Error, Result};
+use crate::{control, environment, http, router, sys};
+
+const HTTP_FD: i32 = 3;
+const CONTROL_FD: i32 = 4;
+const DEFAULT_GRACE: Duration = Duration::from_secs(2);
+const SIGINFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
+/// Passed on to the entrypoint, as a container's init does.
+const FORWARDED: [i32; 5] = [libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH];
+const STOPPING: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
+
+/// State of PID 1 before and after the claim.
+pub struct Init {
+    pub agent: RefCell<Option<Rc<Agent>>>,
+    http: RefCell<Option<UnixListener>>,
+    entrypoint: RefCell<Option<Rc<Process>>>,
+    exit_code: Cell<Option<u8>>,
+    ended: Notify,
+}
+
+pub fn main() -> u8 {
+    sys::tune_allocator();
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("talon-agent init: {error}");
+            70
+        }
+    }
+}
+
+fn run() -> io::Result<u8> {
+    sys::set_undumpable()?;
+    let http = UnixListener::from(sys::inherit(HTTP_FD)?);
+    let control = sys::inherit(CONTROL_FD)?;
+    http.set_nonblocking(true)?;
+    sys::set_nonblocking(&control, true)?;
+    let watched: Vec<i32> = [libc::SIGCHLD].into_iter().chain(STOPPING).chain(FORWARDED).collect();
+    let signals = sys::signal_fd(&watched)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(4)
+        .thread_stack_size(256 << 10)
+        .thread_keep_alive(Duration::from_secs(1))
+        .build()?;
+    let init = Rc::new(Init {
+        agent: RefCell::default(),
+        http: RefCell::new(Some(http)),
+        entrypoint: RefCell::default(),
+        exit_code: Cell::new(None),
+        ended: Notify::new(),
+    });
+    LocalSet::new().block_on(&runtime, init.serve(control, signals))
+}
+
+impl Init {
+    async fn serve(self: Rc<Self>, control: OwnedFd, signals: OwnedFd) -> io::Result<u8> {
+        tokio::task::spawn_local(control::serve(AsyncFd::new(control)?, self.clone()));
+        let signals = AsyncFd::new(File::from(signals))?;
+        loop {
+            tokio::select! {
+                guard = signals.readable() => {
+                    let mut guard = guard?;
+                    while let Ok(Ok(signal)) = guard.try_io(|fd| next_signal(fd.get_ref())) {
+                        self.on_signal(signal);
+                    }
+                }
+                () = self.ended.notified() => {}
+            }
+            if let Some(code) = self.exit_code.get() {
+                return Ok(code);
+            }
+        }
+    }
+
+    fn on_signal(self: &Rc<Self>, signal: i32) {
+        let agent = self.agent.borrow().clone();
+        match (signal, agent) {
+            (libc::SIGCHLD, Some(agent)) => agent.reaper.reap(),
+            (libc::SIGCHLD, None) => while sys::reap().is_some() {},
+            (signal, None) if STOPPING.contains(&signal) => self.end(0),
+            (signal, Some(_)) if STOPPING.contains(&signal) => {
+                let init = self.clone();
+                tokio::task::spawn_local(async move { init.stop(DEFAULT_GRACE).await });
+            }
+            (signal, _) => {
+                if let Some(entrypoint) = self.entrypoint.borrow().as_ref() {
+                    // It may have just ended: then there is nobody to tell.
+                    let _ended = entrypoint.signal(signal);
+                }
+            }
+        }
+    }
+
+    /// The sandbox is claimed: serve its clients and start its entrypoint.
+    pub fn claimed(self: &Rc<Self>, agent: Rc<Agent>) -> Result<()> {
+        let listener = self.http.borrow_mut().take().ok_or_else(already_claimed)?;
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        self.agent.replace(Some(agent.clone()));
+        self.start_entrypoint(&agent)?;
+        let handle = Rc::new(move |request| router::answer(agent.clone(), request));
+        tokio::task::spawn_local(http::listener::serve(listener, handle));
+        Ok(())
+    }
+
+    fn start_entrypoint(self: &Rc<Self>, agent: &Rc<Agent>) -> Result<()> {
+        let Some(argv) = agent.settings.borrow().entrypoint.clone().filter(|argv| !argv.is_empty()) else {
+            return Ok(());
+        };
+        let identity = agent.identity(None)?;
+        let spec = Spec {
+            shown: argv.join(" "),
+            argv,
+            name: Some("entrypoint".into()),
+            cwd: agent.workdir(),
+            env: environment::compose(agent, &identity, &Default::default()),
+            identity,
+            timeout: None,
+            stdin: Input::Closed,
+            foreground: false,
+        };
+        let process = Process::start(agent, spec)?;
+        self.entrypoint.replace(Some(process.clone()));
+        let init = self.clone();
+        tokio::task::spawn_local(async move {
+            process.finished().await;
+            init.stop(DEFAULT_GRACE).await;
+        });
+        Ok(())
+    }
+
+    /// Ends every process, politely first, and then PID 1 with the entrypoint's code.
+    pub async fn stop(&self, grace: Duration) {
+        let Some(agent) = self.agent.borrow().clone() else { return self.end(0) };
+        if agent.stopping.replace(true) {
+            return;
+        }
+        sys::kill_all(libc::SIGTERM);
+        sys::kill_all(libc::SIGCONT);
+        let _late = tokio::time::timeout(grace, all_gone()).await;
+        sys::kill_all(libc::SIGKILL);
+        let entrypoint = self.entrypoint.borrow().clone();
+        let code = match entrypoint {
+            Some(process) => tokio::time::timeout(grace, process.exit.wait()).await.map_or(137, |status| status.code()),
+            None => 0,
+        };
+        self.end(u8::try_from(code).unwrap_or(255));
+    }
+
+    fn end(&self, code: u8) {
+        self.exit_code.set(Some(code));
+        self.ended.notify_one();
+    }
+}
+
+fn already_claimed() -> Error {
+    Error::new(409, "already_claimed", "RUNTIME_ERROR", "the sandbox is claimed already").remedy("claim another shell")
+}
+
+/// Waits until no process but this one is left; each end wakes the reaper, so looking again soon is cheap and short.
+async fn all_gone() {
+    while std::process::id() == 1 && others_alive() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn others_alive() -> bool {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return false };
+    entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(|n| n != "1" && n.parse::<u32>().is_ok()))
+}
+
+fn next_signal(mut fd: &File) -> io::Result<i32> {
+    let mut info = [0; SIGINFO_BYTES];
+    fd.read_exact(&mut info)?;
+    // `ssi_signo` is the first field.
+    Ok(i32::from_ne_bytes([info[0], info[1], info[2], info[3]]))
+}
