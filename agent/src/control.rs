@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 use crate::agent::{Agent, Limits, Settings};
 use crate::error::{Error, Result};
 use crate::init::Init;
-use crate::{rootfs, seal, sys_socket};
+use crate::{rootfs, seal, sys, sys_socket};
 
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
@@ -53,7 +53,7 @@ pub async fn serve(listener: AsyncFd<OwnedFd>, init: Rc<Init>) {
 }
 
 async fn converse(socket: OwnedFd, init: &Rc<Init>) -> io::Result<()> {
-    let socket = AsyncFd::new(socket)?;
+    let socket = sys::watch(socket)?;
     loop {
         let mut guard = socket.readable().await?;
         let (data, fds) = match guard.try_io(|fd| sys_socket::receive(fd.get_ref())) {

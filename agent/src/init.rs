@@ -75,8 +75,8 @@ fn run() -> io::Result<u8> {
 
 impl Init {
     async fn serve(self: Rc<Self>, control: OwnedFd, signals: OwnedFd) -> io::Result<u8> {
-        tokio::task::spawn_local(control::serve(AsyncFd::new(control)?, self.clone()));
-        let signals = AsyncFd::new(File::from(signals))?;
+        tokio::task::spawn_local(control::serve(sys::watch(control)?, self.clone()));
+        let signals = sys::watch(File::from(signals))?;
         loop {
             tokio::select! {
                 guard = signals.readable() => {

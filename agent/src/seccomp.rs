@@ -32,6 +32,8 @@ const UNKNOWN: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 const NAMESPACES: u32 = 0x7E02_0000;
 const CLONE_NEWTIME: u32 = 0x80;
 const NETLINK_ROUTE: u32 = 0;
+/// The old way to raw frames.
+const SOCK_PACKET: u32 = 10;
 /// Personalities that only change how a program is laid out or what `uname` says.
 const PERSONALITIES: [u32; 6] = [0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
 
@@ -101,7 +103,7 @@ fn socket() -> Code {
     let [unix, inet, inet6, netlink] =
         [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].map(|f| f as u32);
     let raw = libc::SOCK_RAW as u32;
-    let ip = [vec![argument(1), op(MASK, 0xf)], one_of(&[raw, libc::SOCK_PACKET as u32], REFUSE, ALLOW)].concat();
+    let ip = [vec![argument(1), op(MASK, 0xf)], one_of(&[raw, SOCK_PACKET], REFUSE, ALLOW)].concat();
     let route = [vec![argument(2)], one_of(&[NETLINK_ROUTE], ALLOW, REFUSE)].concat();
     let (ip_length, route_length) = (ip.len() as u8, route.len() as u8);
     let mut code = vec![

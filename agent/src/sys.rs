@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use tokio::io::unix::AsyncFd;
+
 /// Turns a system call's -1 into the error it left.
 pub fn check(result: i64) -> io::Result<i64> {
     if result < 0 {
@@ -192,4 +194,10 @@ pub fn random(buffer: &mut [u8]) -> io::Result<()> {
     // SAFETY: getrandom writes at most the buffer's length; up to 256 bytes are never cut short.
     check(unsafe { libc::getrandom(buffer.as_mut_ptr().cast(), buffer.len(), 0) } as i64)?;
     Ok(())
+}
+
+/// Registers a descriptor its value owns with the event loop.
+pub fn watch<T: AsRawFd + Into<OwnedFd>>(fd: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: an owner (File, OwnedFd) keeps its descriptor open and the same until it is dropped, which is after AsyncFd lets go of it.
+    Ok(unsafe { AsyncFd::register(fd) }?)
 }

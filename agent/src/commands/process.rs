@@ -94,7 +94,7 @@ impl Process {
         let (stdin_mode, launch, about) = split(spec);
         let mut child = spawn::spawn(agent, launch)?;
         let pumps = pumps(&mut child)?;
-        let stdin = child.stdin.take().map(AsyncFd::new).transpose()?.map(Rc::new);
+        let stdin = child.stdin.take().map(sys::watch).transpose()?.map(Rc::new);
         let process = Rc::new(Self {
             id: new_id()?,
             shown: about.shown,

@@ -23,7 +23,7 @@ pub struct Pump {
 
 impl Pump {
     pub fn new(pipe: File, stream: Stream) -> io::Result<Rc<Self>> {
-        Ok(Rc::new(Self { pipe: AsyncFd::new(pipe)?, stream }))
+        Ok(Rc::new(Self { pipe: sys::watch(pipe)?, stream }))
     }
 
     /// Until the last holder of the pipe's other end closes it.
