@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use serde::Deserialize;
 
@@ -12,6 +13,8 @@ use crate::commands::reaper::Reaper;
 use crate::commands::table::Table;
 use crate::error::Result;
 use crate::metrics::Meters;
+use crate::pty::Terminals;
+use crate::record::{self, Recorder};
 use crate::users::{self, Identity};
 
 /// The claim's settings (contract between worker and agent); unknown keys are for other modules.
@@ -44,6 +47,8 @@ pub struct Record {
     pub mode: String,
     pub input: bool,
     pub strict: bool,
+    /// What must not appear in the recording.
+    pub secrets: Vec<String>,
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -61,6 +66,8 @@ pub struct Agent {
     pub reaper: Reaper,
     pub table: Table,
     pub meters: Meters,
+    pub terminals: Terminals,
+    pub recorder: Rc<Recorder>,
     /// The agent's own oom_score_adj is below zero and must not be inherited.
     pub protected_from_oom: bool,
     /// Set once the sandbox is stopping: nothing new is started.
@@ -68,18 +75,23 @@ pub struct Agent {
 }
 
 impl Agent {
-    pub fn new(settings: Settings, mut fds: BTreeMap<String, OwnedFd>) -> Self {
+    /// # Errors
+    /// When the recording cannot be begun.
+    pub fn new(settings: Settings, mut fds: BTreeMap<String, OwnedFd>) -> Result<Self> {
         let meters = Meters::open(&mut fds, &settings.limits);
+        let recorder = record::begin(&settings, fds.remove("recording"))?;
         let score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
-        Self {
+        Ok(Self {
             settings: RefCell::new(settings),
             fds,
             reaper: Reaper::default(),
             table: Table::default(),
             meters,
+            terminals: Terminals::default(),
+            recorder: Rc::new(recorder),
             protected_from_oom: score.trim().starts_with('-'),
             stopping: Cell::new(false),
-        }
+        })
     }
 
     /// The identity a request's `user` means; `None` or "" is the sandbox's default user.

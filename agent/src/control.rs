@@ -97,7 +97,7 @@ fn claim(settings: Settings, fds: Vec<OwnedFd>, init: &Rc<Init>) -> Result<Value
         rootfs::enter()?;
         rootfs::name(&settings)?;
     }
-    let agent = Rc::new(Agent::new(settings, named));
+    let agent = Rc::new(Agent::new(settings, named)?);
     rootfs::ensure_workdir(&agent.workdir(), &agent.identity(None)?)?;
     seal::agent()?;
     let pivot_us = begun.elapsed().as_micros() as u64;

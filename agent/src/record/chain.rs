@@ -62,11 +62,7 @@ impl Chain {
     }
 
     fn finish(&mut self, mut line: Vec<u8>) -> Vec<u8> {
-        let digest: [u8; 32] = Sha256::new()
-            .chain_update(self.last)
-            .chain_update(&line)
-            .finalize()
-            .into();
+        let digest: [u8; 32] = Sha256::new().chain_update(self.last).chain_update(&line).finalize().into();
         line.extend_from_slice(b",\"h\":\"");
         for byte in digest {
             line.push(HEX[usize::from(byte >> 4)]);
@@ -92,11 +88,7 @@ fn base64_into(data: &[u8], out: &mut Vec<u8>) {
         let word = group.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
         for place in 0..4 {
             let sextet = (word >> (18 - 6 * place)) & 63;
-            out.push(if place <= group.len() {
-                BASE64[sextet as usize]
-            } else {
-                b'='
-            });
+            out.push(if place <= group.len() { BASE64[sextet as usize] } else { b'=' });
         }
     }
 }
@@ -115,10 +107,7 @@ mod tests {
         let body = &first[..first.len() - 73];
         let digest = Sha256::new().chain_update(START).chain_update(body).finalize();
         let told = value["h"].as_str().expect("hash");
-        assert_eq!(
-            told,
-            digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-        );
+        assert_eq!(told, digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
     }
 
     #[test]

@@ -10,13 +10,16 @@ mod writer;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Map, Value};
+use serde_json::{json, Map, Value};
 use tokio::sync::{mpsc, Semaphore};
 
+use crate::agent;
+use crate::error::{Error, Result};
 use redact::Redactor;
 use writer::{Entry, Queued, Writer};
 
@@ -52,12 +55,7 @@ pub struct Recorder {
 impl Recorder {
     /// A recorder that keeps nothing.
     pub fn off() -> Recorder {
-        let settings = Settings {
-            mode: Mode::Off,
-            input: false,
-            strict: false,
-            secrets: Vec::new(),
-        };
+        let settings = Settings { mode: Mode::Off, input: false, strict: false, secrets: Vec::new() };
         Recorder::with(settings, None, Arc::default())
     }
 
@@ -69,9 +67,7 @@ impl Recorder {
         let failing = Arc::new(AtomicBool::new(false));
         let writer = Writer::new(file, settings.strict, Arc::clone(&failing));
         let (sender, receiver) = mpsc::unbounded_channel();
-        let thread = std::thread::Builder::new()
-            .name("record".into())
-            .stack_size(THREAD_STACK);
+        let thread = std::thread::Builder::new().name("record".into()).stack_size(THREAD_STACK);
         thread.spawn(move || writer.run(receiver))?;
         Ok(Recorder::with(settings, Some(sender), failing))
     }
@@ -109,19 +105,8 @@ impl Recorder {
     /// Record a fact, at once and in order.
     pub fn fact(&self, kind: &'static str, fields: Map<String, Value>) {
         if self.terminals() {
-            let fields = if self.settings.secrets.is_empty() {
-                fields
-            } else {
-                self.clean(fields)
-            };
-            self.send(
-                Entry::Fact {
-                    at_us: now_us(),
-                    kind,
-                    fields,
-                },
-                None,
-            );
+            let fields = if self.settings.secrets.is_empty() { fields } else { self.clean(fields) };
+            self.send(Entry::Fact { at_us: now_us(), kind, fields }, None);
         }
     }
 
@@ -143,9 +128,7 @@ impl Recorder {
             return;
         }
         let data = self.redact(id, stream.unwrap_or(kind), Redactor::finish);
-        self.redactors
-            .borrow_mut()
-            .remove(&(Arc::clone(id), stream.unwrap_or(kind)));
+        self.redactors.borrow_mut().remove(&(Arc::clone(id), stream.unwrap_or(kind)));
         self.enqueue(kind, id, stream, data).await;
     }
 
@@ -155,32 +138,18 @@ impl Recorder {
         }
         let wanted = u32::try_from(data.len().min(QUEUE_BYTES)).unwrap_or(1);
         let permit = Arc::clone(&self.room).acquire_many_owned(wanted).await.ok();
-        self.send(
-            Entry::Data {
-                at_us: now_us(),
-                kind,
-                id: Arc::clone(id),
-                stream,
-                data,
-            },
-            permit,
-        );
+        self.send(Entry::Data { at_us: now_us(), kind, id: Arc::clone(id), stream, data }, permit);
     }
 
     fn redact(&self, id: &Arc<str>, stream: &'static str, with: impl FnOnce(&mut Redactor) -> Vec<u8>) -> Vec<u8> {
         let mut redactors = self.redactors.borrow_mut();
         let key = (Arc::clone(id), stream);
-        let redactor = redactors
-            .entry(key)
-            .or_insert_with(|| Redactor::new(&self.settings.secrets));
+        let redactor = redactors.entry(key).or_insert_with(|| Redactor::new(&self.settings.secrets));
         with(redactor)
     }
 
     fn clean(&self, fields: Map<String, Value>) -> Map<String, Value> {
-        fields
-            .into_iter()
-            .map(|(name, value)| (name, self.clean_value(value)))
-            .collect()
+        fields.into_iter().map(|(name, value)| (name, self.clean_value(value))).collect()
     }
 
     fn clean_value(&self, value: Value) -> Value {
@@ -203,6 +172,44 @@ impl Recorder {
     }
 }
 
+/// The recorder that the claim's settings ask for, over the descriptor that came with it; its first record.
+///
+/// # Errors
+/// When the recording must be strict and there is no descriptor, or no thread could be started.
+pub fn begin(settings: &agent::Settings, file: Option<OwnedFd>) -> Result<Recorder> {
+    let mode = match settings.record.mode.as_str() {
+        "all" => Mode::All,
+        "terminals" => Mode::Terminals,
+        _ => return Ok(Recorder::off()),
+    };
+    let Some(file) = file else {
+        return if settings.record.strict { Err(refusal()) } else { Ok(Recorder::off()) };
+    };
+    let secrets = settings.record.secrets.iter().map(|secret| secret.clone().into_bytes()).collect();
+    let wanted = Settings { mode, input: settings.record.input, strict: settings.record.strict, secrets };
+    let recorder = Recorder::new(File::from(file), wanted)?;
+    recorder.fact(
+        "open",
+        Map::from_iter([
+            ("sandbox".to_owned(), json!(settings.id)),
+            ("format".to_owned(), json!(1)),
+            ("mode".to_owned(), json!(settings.record.mode)),
+        ]),
+    );
+    Ok(recorder)
+}
+
+/// Why an operation is refused when it could not be recorded and must be.
+pub fn refusal() -> Error {
+    Error::new(
+        503,
+        "recording_unavailable",
+        "RUNTIME_ERROR",
+        "the recording cannot be written, and this sandbox does nothing unrecorded",
+    )
+    .remedy("free space for recordings on the host")
+}
+
 /// Now, Unix microseconds.
 pub fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -212,31 +219,21 @@ pub fn now_us() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
     use std::io::Read;
 
     fn scratch() -> (File, std::path::PathBuf) {
         let path = std::env::temp_dir().join(format!("record-{}-{}", std::process::id(), now_us()));
-        let file = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&path)
-            .expect("file");
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(&path).expect("file");
         (file, path)
     }
 
     fn lines(path: &std::path::Path, wanted: usize) -> Vec<Value> {
         for _ in 0..3000 {
             let mut text = String::new();
-            File::open(path)
-                .and_then(|mut file| file.read_to_string(&mut text))
-                .expect("read");
+            File::open(path).and_then(|mut file| file.read_to_string(&mut text)).expect("read");
             if text.lines().count() >= wanted {
                 let _ = std::fs::remove_file(path);
-                return text
-                    .lines()
-                    .map(|line| serde_json::from_str(line).expect("JSON"))
-                    .collect();
+                return text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
@@ -245,12 +242,7 @@ mod tests {
 
     fn settings(mode: Mode, secrets: &[&str]) -> Settings {
         let secrets = secrets.iter().map(|secret| secret.as_bytes().to_vec()).collect();
-        Settings {
-            mode,
-            input: false,
-            strict: false,
-            secrets,
-        }
+        Settings { mode, input: false, strict: false, secrets }
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -277,10 +269,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_full_disk_becomes_a_gap() {
-        let full = std::fs::OpenOptions::new()
-            .append(true)
-            .open("/dev/full")
-            .expect("/dev/full");
+        let full = std::fs::OpenOptions::new().append(true).open("/dev/full").expect("/dev/full");
         let recorder = Recorder::new(full, settings(Mode::All, &[])).expect("recorder");
         recorder.fact("life", Map::new());
         for _ in 0..3000 {

@@ -16,10 +16,7 @@ impl Redactor {
     pub fn new(secrets: &[Vec<u8>]) -> Redactor {
         let mut secrets: Vec<Vec<u8>> = secrets.iter().filter(|secret| !secret.is_empty()).cloned().collect();
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        Redactor {
-            secrets,
-            held: Vec::new(),
-        }
+        Redactor { secrets, held: Vec::new() }
     }
 
     /// The part of the stream that may be written now.
@@ -47,12 +44,7 @@ impl Redactor {
             if let Some(secret) = self.secrets.iter().find(|secret| rest.starts_with(secret)) {
                 clean.extend_from_slice(MASK);
                 at += secret.len();
-            } else if !last
-                && self
-                    .secrets
-                    .iter()
-                    .any(|secret| secret.len() > rest.len() && secret.starts_with(rest))
-            {
+            } else if !last && self.secrets.iter().any(|secret| secret.len() > rest.len() && secret.starts_with(rest)) {
                 break;
             } else {
                 clean.push(data[at]);
@@ -70,20 +62,14 @@ mod tests {
     fn through(secrets: &[&str], pieces: &[&str]) -> String {
         let secrets: Vec<Vec<u8>> = secrets.iter().map(|secret| secret.as_bytes().to_vec()).collect();
         let mut redactor = Redactor::new(&secrets);
-        let mut out: Vec<u8> = pieces
-            .iter()
-            .flat_map(|piece| redactor.pass(piece.as_bytes()))
-            .collect();
+        let mut out: Vec<u8> = pieces.iter().flat_map(|piece| redactor.pass(piece.as_bytes())).collect();
         out.extend(redactor.finish());
         String::from_utf8(out).expect("text")
     }
 
     #[test]
     fn a_secret_is_masked_wherever_it_stands() {
-        assert_eq!(
-            through(&["hunter2"], &["a hunter2 b hunter2"]),
-            "a [redacted] b [redacted]"
-        );
+        assert_eq!(through(&["hunter2"], &["a hunter2 b hunter2"]), "a [redacted] b [redacted]");
     }
 
     #[test]
@@ -99,9 +85,6 @@ mod tests {
 
     #[test]
     fn a_secret_inside_a_longer_one_does_not_leave_its_rest() {
-        assert_eq!(
-            through(&["key", "key-long"], &["key-long key"]),
-            "[redacted] [redacted]"
-        );
+        assert_eq!(through(&["key", "key-long"], &["key-long key"]), "[redacted] [redacted]");
     }
 }

@@ -21,18 +21,8 @@ const MERGED: usize = 64 * 1024;
 
 /// What is to be recorded; `at_us` is the time it happened, Unix microseconds.
 pub enum Entry {
-    Fact {
-        at_us: u64,
-        kind: &'static str,
-        fields: Map<String, Value>,
-    },
-    Data {
-        at_us: u64,
-        kind: &'static str,
-        id: Arc<str>,
-        stream: Option<&'static str>,
-        data: Vec<u8>,
-    },
+    Fact { at_us: u64, kind: &'static str, fields: Map<String, Value> },
+    Data { at_us: u64, kind: &'static str, id: Arc<str>, stream: Option<&'static str>, data: Vec<u8> },
 }
 
 /// An entry and the room in the queue that it takes until it is written.
@@ -52,14 +42,7 @@ impl Writer {
     /// Over the descriptor `file`; `failing` is raised while nothing can be written.
     pub fn new(file: File, strict: bool, failing: Arc<AtomicBool>) -> Writer {
         let good = file.metadata().map_or(0, |meta| meta.len());
-        Writer {
-            file,
-            chain: Chain::default(),
-            good,
-            strict,
-            lost: 0,
-            failing,
-        }
+        Writer { file, chain: Chain::default(), good, strict, lost: 0, failing }
     }
 
     /// Write until every sender is gone; what comes in while one write runs goes out with the next.
@@ -127,13 +110,7 @@ impl Writer {
 fn line(chain: &mut Chain, entry: &Entry) -> Vec<u8> {
     match entry {
         Entry::Fact { at_us, kind, fields } => chain.line(*at_us, kind, fields),
-        Entry::Data {
-            at_us,
-            kind,
-            id,
-            stream,
-            data,
-        } => chain.data_line(*at_us, kind, id, *stream, data),
+        Entry::Data { at_us, kind, id, stream, data } => chain.data_line(*at_us, kind, id, *stream, data),
     }
 }
 
@@ -141,16 +118,8 @@ fn line(chain: &mut Chain, entry: &Entry) -> Vec<u8> {
 fn merge(entry: &mut Entry, next: &Entry) -> bool {
     match (entry, next) {
         (
-            Entry::Data {
-                kind, id, stream, data, ..
-            },
-            Entry::Data {
-                kind: next_kind,
-                id: next_id,
-                stream: next_stream,
-                data: more,
-                ..
-            },
+            Entry::Data { kind, id, stream, data, .. },
+            Entry::Data { kind: next_kind, id: next_id, stream: next_stream, data: more, .. },
         ) if kind == next_kind
             && id == next_id
             && stream == next_stream
