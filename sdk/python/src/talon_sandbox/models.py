@@ -33,7 +33,7 @@ def _value(key: str, value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """How a command ended. `exit_code` is 128+n after signal n."""
 
@@ -56,7 +56,7 @@ class Result:
         return self.exit_code == 0 and not self.timed_out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SandboxInfo:
     """One sandbox as the server sees it. States: pending, running, paused, stopped, failed, terminated."""
 
@@ -79,7 +79,7 @@ class SandboxInfo:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProcessInfo:
     """One background command. `state` is running, exited, killed or failed."""
 
@@ -95,9 +95,10 @@ class ProcessInfo:
     oom_killed: bool = False
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FileInfo:
     """One file-system entry. `type` is file, dir, symlink or other; `mode` octal digits such as "0644"."""
 
@@ -112,13 +113,14 @@ class FileInfo:
     gid: int = 0
     modified_at: datetime | None = None
     target: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_dir(self) -> bool:
         return self.type == "dir"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Metrics:
     """What a sandbox uses at this moment; `memory_limit_bytes` is None when there is no limit."""
 
@@ -131,7 +133,7 @@ class Metrics:
     oom_kills: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Port:
     """A TCP port on which something in the sandbox listens."""
 
@@ -142,7 +144,7 @@ class Port:
     process: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Image:
     """One image of the server's store, with the other names (aliases) it goes by."""
 
@@ -154,7 +156,7 @@ class Image:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Volume:
     """Named storage that outlives sandboxes."""
 
@@ -166,7 +168,7 @@ class Volume:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """The file system of a sandbox at one moment; new sandboxes can start from it."""
 
@@ -179,17 +181,18 @@ class Snapshot:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pool:
     """A named pool of sandboxes that are already up."""
 
     name: str
+    image: str | None = None
     size: int = 0
     ready: int = 0
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ApiKey:
     """An API key; `key` itself is known only in the answer to its creation."""
 
@@ -202,7 +205,7 @@ class ApiKey:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Transfer:
     """What an upload or download of a directory moved; `skipped` names entries that were left out, with the reason."""
 

@@ -6,7 +6,7 @@ that nothing was done, so any request may follow it.
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,4 +48,4 @@ class RetryPolicy:
         return self._backoff(attempt) if status in (502, 503) else None
 
     def _backoff(self, attempt: int) -> float:
-        return self.first_delay_s * float(4**attempt) * random.uniform(0.75, 1.25)
+        return self.first_delay_s * float(4**attempt) * (0.75 + os.urandom(1)[0] / 512)

@@ -93,5 +93,5 @@ class Defaults(Generic[T]):
     def __init__(self, make: Callable[..., T]) -> None:
         self._make = make
 
-    def get(self, server: str | None, api_key: str | None) -> T:
+    def get(self, server: str, api_key: str) -> T:
         return self._make(server, api_key)

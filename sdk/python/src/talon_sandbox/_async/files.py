@@ -10,13 +10,13 @@ from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..archive import PIECE_BYTES, Unpacker, pack
 from ..errors import NotFoundError, TransferError
 from ..models import FileInfo, Transfer, parse
 from .concurrency import blocking, in_pieces
 from .transport import AsyncTransport, Call
 
 _TRANSFER_TIMEOUT_S = 120.0
+_PIECE_BYTES = 1 << 20
 
 
 class AsyncFiles:
@@ -130,7 +130,7 @@ class AsyncFiles:
         return Transfer(1, size)
 
     async def _put_file(self, file: BinaryIO, size: int, remote: str, mode: str) -> None:
-        pieces = iter(lambda: file.read(PIECE_BYTES), b"")
+        pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         query = {"path": remote, "mode": mode, "parents": True}
         content = in_pieces(pieces)
@@ -138,6 +138,8 @@ class AsyncFiles:
         await self._transport.json(call)
 
     async def _upload_directory(self, source: Path, remote: str) -> Transfer:
+        from ..archive import pack
+
         counted = [0, 0]
         call = Call(
             "PUT",
@@ -182,6 +184,8 @@ class AsyncFiles:
         return Transfer(1, size)
 
     async def _download_directory(self, remote: str, target: Path) -> Transfer:
+        from ..archive import Unpacker
+
         unpacker = await blocking(Unpacker, target)
         try:
             async for piece in self.download_archive(remote):

@@ -30,6 +30,11 @@ class AsyncProcess:
         return f"<{type(self).__name__} {self.id} {self._info.state}>"
 
     @property
+    def info(self) -> ProcessInfo:
+        """All that the server last said about it."""
+        return self._info
+
+    @property
     def id(self) -> str:
         return self._info.id
 
@@ -102,11 +107,22 @@ class AsyncProcess:
         """All its output so far."""
         return "".join([chunk async for chunk in self.logs(stream=stream)])
 
-    async def output_bytes(self, stream: str = "both", *, offset: int = 0, limit: int | None = None) -> bytes:
-        """Its output so far as it was written."""
+    async def read_logs(
+        self, stream: str = "both", *, offset: int = 0, limit: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Its output so far, unchanged, in pieces."""
         query = {"stream": stream, "offset": offset, "limit": limit}
         async with self._transport.stream(Call("GET", f"{self._path}/logs", query)) as answer:
-            return await answer.read()
+            async for piece in answer:
+                yield piece
+
+    async def events(self, *, stream: str = "both", offset: int = 0) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Its output from `offset` until its end as events (stdout, stderr, exit); the data of output is base64."""
+        query = {"stream": stream, "offset": offset, "follow": True, "encoding": "base64"}
+        async for event in output_events(
+            self._transport, Call("GET", f"{self._path}/logs", query, read_timeout_s=None)
+        ):
+            yield event
 
     async def write(self, data: bytes | str) -> None:
         """Write to its standard input."""

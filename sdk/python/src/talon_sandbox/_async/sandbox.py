@@ -111,6 +111,11 @@ class AsyncSandbox:
         await self.destroy()
 
     @property
+    def data(self) -> SandboxInfo:
+        """All that the server last said about it."""
+        return self._data
+
+    @property
     def id(self) -> str:
         return self._data.id
 

@@ -8,14 +8,14 @@ holds the client: its creator until `close`, each sandbox until it is closed or 
 from __future__ import annotations
 
 import builtins
-import uuid
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Unpack
 
 from .. import config as configuration
 from ..errors import TalonError, from_fields
-from ..models import SandboxInfo, parse
+from ..models import Metrics, SandboxInfo, parse
 from ..retry import RetryPolicy
 from ..spec import CreateOptions, create_body, create_query
 from ..sse import Event, NDJSONDecoder, SSEDecoder
@@ -97,7 +97,7 @@ class Client:
             "/v2/sandboxes",
             create_query(options),
             json=create_body(options),
-            headers={"Idempotency-Key": uuid.uuid4().hex},
+            headers={"Idempotency-Key": os.urandom(16).hex()},
             read_timeout_s=limit,
             idempotent=True,
         )
@@ -194,6 +194,14 @@ class Client:
         answer: dict[str, Any] = self.transport.json(Call("GET", "/v2/host"))
         return answer
 
+    def metrics(self, sandbox: str) -> Metrics:
+        """What one sandbox uses now."""
+        return parse(Metrics, self.transport.json(Call("GET", f"/v2/sandboxes/{escape(sandbox)}/metrics")))
+
+    def check(self) -> None:
+        """Return if the server answers and takes the key."""
+        self.transport.json(Call("GET", "/v2/sandboxes", {"limit": 1}))
+
     def version(self) -> dict[str, Any]:
         """The server's version; needs no key."""
         answer: dict[str, Any] = self.transport.json(Call("GET", "/version"))
@@ -205,7 +213,7 @@ def label_query(labels: Mapping[str, str] | None) -> builtins.list[str]:
     return [f"{key}:{value}" for key, value in (labels or {}).items()]
 
 
-def _make_default(server: str | None, api_key: str | None) -> Client:
+def _make_default(server: str, api_key: str) -> Client:
     client = Client(server, api_key)
     client._holders = 0
     return client
@@ -216,4 +224,5 @@ _DEFAULTS: Defaults[Client] = Defaults(_make_default)
 
 def default_client(server: str | None = None, api_key: str | None = None) -> Client:
     """The client for a call that names none; nobody holds it yet."""
-    return _DEFAULTS.get(server, api_key)
+    chosen = configuration.resolve(server, api_key)
+    return _DEFAULTS.get(chosen.server, chosen.api_key)

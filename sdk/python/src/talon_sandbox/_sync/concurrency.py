@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -43,6 +42,8 @@ def pending(make: Callable[P, T]) -> Callable[P, T]:
 
 def gather(calls: list[Callable[[], T]]) -> list[T]:
     """Do several things at once, in threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(max_workers=min(32, max(1, len(calls)))) as pool:
         return list(pool.map(lambda call: call(), calls))
 
@@ -53,10 +54,10 @@ class Defaults(Generic[T]):
     def __init__(self, make: Callable[..., T]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._clients: dict[tuple[str | None, str | None], T] = {}
+        self._clients: dict[tuple[str, str], T] = {}
         atexit.register(self.close)
 
-    def get(self, server: str | None, api_key: str | None) -> T:
+    def get(self, server: str, api_key: str) -> T:
         with self._lock:
             if (server, api_key) not in self._clients:
                 client = self._make(server, api_key)

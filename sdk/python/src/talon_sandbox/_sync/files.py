@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..archive import PIECE_BYTES, Unpacker, pack
 from ..errors import NotFoundError, TransferError
 from ..models import FileInfo, Transfer, parse
 from .concurrency import blocking, in_pieces
 from .transport import Call, Transport
 
 _TRANSFER_TIMEOUT_S = 120.0
+_PIECE_BYTES = 1 << 20
 
 
 class Files:
@@ -128,7 +128,7 @@ class Files:
         return Transfer(1, size)
 
     def _put_file(self, file: BinaryIO, size: int, remote: str, mode: str) -> None:
-        pieces = iter(lambda: file.read(PIECE_BYTES), b"")
+        pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         query = {"path": remote, "mode": mode, "parents": True}
         content = in_pieces(pieces)
@@ -136,6 +136,8 @@ class Files:
         self._transport.json(call)
 
     def _upload_directory(self, source: Path, remote: str) -> Transfer:
+        from ..archive import pack
+
         counted = [0, 0]
         call = Call(
             "PUT",
@@ -180,6 +182,8 @@ class Files:
         return Transfer(1, size)
 
     def _download_directory(self, remote: str, target: Path) -> Transfer:
+        from ..archive import Unpacker
+
         unpacker = blocking(Unpacker, target)
         try:
             for piece in self.download_archive(remote):

@@ -31,6 +31,11 @@ class Process:
         return f"<{type(self).__name__} {self.id} {self._info.state}>"
 
     @property
+    def info(self) -> ProcessInfo:
+        """All that the server last said about it."""
+        return self._info
+
+    @property
     def id(self) -> str:
         return self._info.id
 
@@ -103,11 +108,16 @@ class Process:
         """All its output so far."""
         return "".join([chunk for chunk in self.logs(stream=stream)])
 
-    def output_bytes(self, stream: str = "both", *, offset: int = 0, limit: int | None = None) -> bytes:
-        """Its output so far as it was written."""
+    def read_logs(self, stream: str = "both", *, offset: int = 0, limit: int | None = None) -> Iterator[bytes]:
+        """Its output so far, unchanged, in pieces."""
         query = {"stream": stream, "offset": offset, "limit": limit}
         with self._transport.stream(Call("GET", f"{self._path}/logs", query)) as answer:
-            return answer.read()
+            yield from answer
+
+    def events(self, *, stream: str = "both", offset: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Its output from `offset` until its end as events (stdout, stderr, exit); the data of output is base64."""
+        query = {"stream": stream, "offset": offset, "follow": True, "encoding": "base64"}
+        yield from output_events(self._transport, Call("GET", f"{self._path}/logs", query, read_timeout_s=None))
 
     def write(self, data: bytes | str) -> None:
         """Write to its standard input."""

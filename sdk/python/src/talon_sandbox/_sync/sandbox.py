@@ -112,6 +112,11 @@ class Sandbox:
         self.destroy()
 
     @property
+    def data(self) -> SandboxInfo:
+        """All that the server last said about it."""
+        return self._data
+
+    @property
     def id(self) -> str:
         return self._data.id
 

@@ -1,0 +1,33 @@
+"""`tsb network`: what a sandbox may reach, now and from now on."""
+
+from __future__ import annotations
+
+import argparse
+
+from .app import Session
+from .arguments import network_policy
+from .output import show_json
+
+
+def configure(name: str, parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    get = verbs.add_parser("get", help="show the policy")
+    get.add_argument("sandbox", metavar="SB")
+    get.set_defaults(act=_get)
+    change = verbs.add_parser("set", help="replace the policy; open connections are judged again at once")
+    change.add_argument("sandbox", metavar="SB")
+    change.add_argument("mode", choices=("open", "allowlist", "sealed"))
+    change.add_argument("--allow", action="append", default=[], metavar="TARGET", help="name, *.name, address or range")
+    change.add_argument("--deny", action="append", default=[], metavar="TARGET")
+    change.set_defaults(act=_set)
+
+
+def _get(session: Session) -> None:
+    show_json(session.sandbox(session.options.sandbox).get_network())
+
+
+def _set(session: Session) -> None:
+    given = session.options
+    policy = network_policy(given.mode, given.allow, given.deny)
+    assert policy is not None
+    show_json(session.sandbox(given.sandbox).set_network(policy))
