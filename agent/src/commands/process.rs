@@ -7,8 +7,10 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, Write};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde_json::json;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
@@ -20,6 +22,7 @@ use super::tree::Tag;
 use crate::agent::Agent;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::record::{self, Recorder};
 use crate::sys;
 use crate::users::Identity;
 
@@ -84,19 +87,27 @@ pub struct Process {
     timed_out: Cell<bool>,
     killed: Cell<bool>,
     oom_kills_before: u64,
+    pub(super) recorder: Rc<Recorder>,
+    record_id: Arc<str>,
 }
 
 impl Process {
     /// Starts it and everything that watches it; it is in the table from here on.
     pub fn start(agent: &Rc<Agent>, spec: Spec) -> Result<Rc<Self>> {
+        if agent.recorder.refuses() {
+            return Err(record::refusal());
+        }
         let oom_kills_before = agent.meters.oom_kills();
         let (foreground, timeout) = (spec.foreground, spec.timeout);
         let (stdin_mode, launch, about) = split(spec);
         let mut child = spawn::spawn(agent, launch)?;
         let pumps = pumps(&mut child)?;
         let stdin = child.stdin.take().map(sys::watch).transpose()?.map(Rc::new);
+        let id = new_id()?;
         let process = Rc::new(Self {
-            id: new_id()?,
+            record_id: id.as_str().into(),
+            recorder: agent.recorder.clone(),
+            id,
             shown: about.shown,
             name: about.name,
             cwd: about.cwd,
@@ -117,6 +128,7 @@ impl Process {
             oom_kills_before,
         });
         agent.table.add(process.clone());
+        process.record_start();
         process.watch(agent, pumps, timeout, stdin_mode);
         Ok(process)
     }
@@ -166,10 +178,35 @@ impl Process {
             duration_s: sys::monotonic_seconds() - self.started_s,
             log_end: self.log.borrow().end(),
         }));
+        self.record_exit();
         self.close_stdin();
         self.release();
         self.changed.notify_waiters();
         agent.table.retire(&self.id);
+    }
+
+    fn record_start(&self) {
+        if self.recorder.commands() {
+            let about = json!({"id": self.id, "command": self.shown, "cwd": self.cwd, "user": self.user});
+            self.recorder.fact("cmd.start", record::fields(about));
+        }
+    }
+
+    fn record_exit(&self) {
+        if let (true, Some(end)) = (self.recorder.commands(), self.outcome.get()) {
+            for stream in [Stream::Stdout, Stream::Stderr] {
+                self.recorder.end("cmd.out", &self.record_id, Some(stream.name()));
+            }
+            let about = json!({
+                "id": self.id,
+                "exit_code": end.status.code(),
+                "signal": end.status.signal(),
+                "duration_s": end.duration_s,
+                "timed_out": end.timed_out,
+                "oom_killed": end.oom_killed,
+            });
+            self.recorder.fact("cmd.exit", record::fields(about));
+        }
     }
 
     pub fn outcome(&self) -> Option<Outcome> {
@@ -221,6 +258,9 @@ impl Process {
     }
 
     pub(super) fn note_output(&self, stream: Stream, data: &[u8]) {
+        if self.recorder.commands() {
+            self.recorder.data("cmd.out", &self.record_id, Some(stream.name()), data);
+        }
         self.log.borrow_mut().append(stream, data);
         self.changed.notify_waiters();
     }

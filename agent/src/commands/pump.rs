@@ -30,6 +30,7 @@ impl Pump {
     pub async fn run(self: Rc<Self>, process: Rc<Process>) {
         loop {
             process.room_for_output().await;
+            process.recorder.room().await;
             let Ok(mut guard) = self.pipe.readable().await else { return };
             match guard.try_io(|pipe| read_once(pipe.get_ref(), READ_BYTES)) {
                 Ok(Ok(data)) if data.is_empty() => return,

@@ -20,6 +20,16 @@ pub enum Stream {
     Stderr,
 }
 
+impl Stream {
+    /// As clients and recordings call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        }
+    }
+}
+
 /// A run of bytes of one stream.
 #[derive(Debug, Clone, Copy)]
 struct Piece {

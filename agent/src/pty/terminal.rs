@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
@@ -23,7 +23,7 @@ use crate::commands::spawn::{self, Launch, Stdio};
 use crate::commands::tree::Tag;
 use crate::environment::{self, Environment};
 use crate::error::{Error, Result};
-use crate::record::Recorder;
+use crate::record::{self, Recorder};
 use crate::users::Identity;
 use crate::{clock, sys, sys_pty};
 
@@ -86,7 +86,7 @@ impl Terminal {
     pub fn start(agent: &Rc<Agent>, id: Arc<str>, spec: Spec) -> Result<Rc<Terminal>> {
         let recorder = agent.recorder.clone();
         if recorder.refuses() {
-            return Err(crate::record::refusal());
+            return Err(record::refusal());
         }
         let mut env = spec.env;
         env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
@@ -152,7 +152,7 @@ impl Terminal {
             let Ok(mut guard) = file.readable().await else { return };
             match guard.try_io(|file| file.get_ref().read(&mut buffer)) {
                 Ok(Ok(0)) => return,
-                Ok(Ok(count)) => self.note(&buffer[..count], error).await,
+                Ok(Ok(count)) => self.note(&buffer[..count], error),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(Err(_hung_up)) => return,
                 Err(_would_block) => {}
@@ -160,8 +160,8 @@ impl Terminal {
         }
     }
 
-    async fn note(&self, data: &[u8], error: bool) {
-        self.recorder.data("term.out", &self.id, None, data).await;
+    fn note(&self, data: &[u8], error: bool) {
+        self.recorder.data("term.out", &self.id, None, data);
         let offset = self.output.borrow().end();
         let mut marks = self.marks.borrow_mut();
         if marks.last().map_or(error, |&(_, last)| last != error) {
@@ -177,6 +177,7 @@ impl Terminal {
 
     /// Wait for the holder to catch up, as long as patience lasts.
     async fn room(&self) {
+        self.recorder.room().await;
         let lags = || self.taken.get().is_some_and(|taken| self.output.borrow().end() > taken + WINDOW_BYTES);
         while lags() {
             let made_room = self.made_room.notified();
@@ -192,8 +193,8 @@ impl Terminal {
             // A descendant may hold the terminal open; what it writes later is still shown.
             let _still_open = tokio::time::timeout(DRAIN, pump).await;
         }
-        self.recorder.end("term.out", &self.id, None).await;
-        self.recorder.fact("term.exit", fields(json!({"id": &*self.id, "exit_code": status.code()})));
+        self.recorder.end("term.out", &self.id, None);
+        self.recorder.fact("term.exit", record::fields(json!({"id": &*self.id, "exit_code": status.code()})));
         self.outcome.set(Some(Outcome { status, at: SystemTime::now() }));
         self.changed.notify_waiters();
     }
@@ -201,7 +202,7 @@ impl Terminal {
     fn record_open(&self) {
         let (cols, rows) = self.size.get();
         let about = json!({"id": &*self.id, "command": self.shown, "cwd": self.cwd, "user": self.user, "cols": cols, "rows": rows});
-        self.recorder.fact("term.open", fields(about));
+        self.recorder.fact("term.open", record::fields(about));
     }
 
     /// Type at it; waits while the program does not read.
@@ -211,7 +212,8 @@ impl Terminal {
     pub async fn write(&self, mut data: &[u8]) -> Result<()> {
         let input = self.input.borrow().clone().filter(|_| self.outcome.get().is_none()).ok_or_else(ended)?;
         if self.recorder.input() {
-            self.recorder.data("term.in", &self.id, None, data).await;
+            self.recorder.room().await;
+            self.recorder.data("term.in", &self.id, None, data);
         }
         while !data.is_empty() {
             let mut guard = tokio::select! {
@@ -237,7 +239,7 @@ impl Terminal {
             if let Some(master) = &*self.input.borrow() {
                 sys_pty::resize(master.get_ref(), cols, rows)?;
             }
-            self.recorder.fact("term.resize", fields(json!({"id": &*self.id, "cols": cols, "rows": rows})));
+            self.recorder.fact("term.resize", record::fields(json!({"id": &*self.id, "cols": cols, "rows": rows})));
         }
         Ok(())
     }
@@ -352,11 +354,4 @@ pub fn surroundings(
 fn ended() -> Error {
     Error::new(409, "terminal_ended", "RUNTIME_ERROR", "the terminal's program has ended")
         .remedy("read its output and exit code, or create another terminal")
-}
-
-fn fields(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
 }

@@ -25,6 +25,8 @@ use writer::{Entry, Queued, Writer};
 
 /// Bytes that may wait to be written before the program whose output they are has to wait too.
 const QUEUE_BYTES: usize = 4 << 20;
+/// What one piece of output may take of it.
+const ROOM: u32 = 64 << 10;
 const THREAD_STACK: usize = 64 * 1024;
 
 /// What is recorded.
@@ -110,8 +112,16 @@ impl Recorder {
         }
     }
 
-    /// Record a piece of a stream; waits while too much is unwritten.
-    pub async fn data(&self, kind: &'static str, id: &Arc<str>, stream: Option<&'static str>, data: &[u8]) {
+    /// Waits while too much is unwritten; whoever makes output asks before taking more.
+    pub async fn room(&self) {
+        if self.queue.is_some() {
+            // The semaphore is never closed.
+            let _room = self.room.acquire_many(ROOM).await;
+        }
+    }
+
+    /// Record a piece of a stream.
+    pub fn data(&self, kind: &'static str, id: &Arc<str>, stream: Option<&'static str>, data: &[u8]) {
         if data.is_empty() || !self.terminals() {
             return;
         }
@@ -119,26 +129,25 @@ impl Recorder {
             true => data.to_vec(),
             false => self.redact(id, stream.unwrap_or(kind), |redactor| redactor.pass(data)),
         };
-        self.enqueue(kind, id, stream, data).await;
+        self.enqueue(kind, id, stream, data);
     }
 
     /// A stream ended: record what the redaction held back.
-    pub async fn end(&self, kind: &'static str, id: &Arc<str>, stream: Option<&'static str>) {
+    pub fn end(&self, kind: &'static str, id: &Arc<str>, stream: Option<&'static str>) {
         if self.settings.secrets.is_empty() || !self.terminals() {
             return;
         }
         let data = self.redact(id, stream.unwrap_or(kind), Redactor::finish);
         self.redactors.borrow_mut().remove(&(Arc::clone(id), stream.unwrap_or(kind)));
-        self.enqueue(kind, id, stream, data).await;
+        self.enqueue(kind, id, stream, data);
     }
 
-    async fn enqueue(&self, kind: &'static str, id: &Arc<str>, stream: Option<&'static str>, data: Vec<u8>) {
-        if data.is_empty() {
-            return;
+    fn enqueue(&self, kind: &'static str, id: &Arc<str>, stream: Option<&'static str>, data: Vec<u8>) {
+        if !data.is_empty() {
+            let taken = u32::try_from(data.len()).unwrap_or(ROOM);
+            let permit = Arc::clone(&self.room).try_acquire_many_owned(taken).ok();
+            self.send(Entry::Data { at_us: now_us(), kind, id: Arc::clone(id), stream, data }, permit);
         }
-        let wanted = u32::try_from(data.len().min(QUEUE_BYTES)).unwrap_or(1);
-        let permit = Arc::clone(&self.room).acquire_many_owned(wanted).await.ok();
-        self.send(Entry::Data { at_us: now_us(), kind, id: Arc::clone(id), stream, data }, permit);
     }
 
     fn redact(&self, id: &Arc<str>, stream: &'static str, with: impl FnOnce(&mut Redactor) -> Vec<u8>) -> Vec<u8> {
@@ -210,6 +219,14 @@ pub fn refusal() -> Error {
     .remedy("free space for recordings on the host")
 }
 
+/// The members of a JSON object, as a fact takes them.
+pub fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
 /// Now, Unix microseconds.
 pub fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -252,9 +269,9 @@ mod tests {
         let id: Arc<str> = "p1".into();
         let command = Map::from_iter([("command".to_owned(), json!(["login", "hunter2"]))]);
         recorder.fact("cmd.start", command);
-        recorder.data("cmd.out", &id, Some("stdout"), b"pass hunt").await;
-        recorder.data("cmd.out", &id, Some("stdout"), b"er2 end").await;
-        recorder.end("cmd.out", &id, Some("stdout")).await;
+        recorder.data("cmd.out", &id, Some("stdout"), b"pass hunt");
+        recorder.data("cmd.out", &id, Some("stdout"), b"er2 end");
+        recorder.end("cmd.out", &id, Some("stdout"));
         recorder.fact("cmd.exit", Map::new());
         drop(recorder);
         let written = lines(&path, 3);
