@@ -1,7 +1,7 @@
 """A small HTTP server that answers with scripted bytes and records what it was asked; used by the SDK's own tests.
 
-It speaks real HTTP/1.1 over a real socket, with keep-alive and chunked bodies, and can misbehave: `Reply.cut` breaks the
-connection after its body. The shapes are those of api/openapi.yaml and api/agent.yaml.
+It speaks real HTTP/1.1 over a real socket, with keep-alive and chunked bodies, and can misbehave: `Reply.cut` breaks
+the connection after its body. The shapes are those of api/openapi.yaml and api/agent.yaml.
 """
 
 from __future__ import annotations

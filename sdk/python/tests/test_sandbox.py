@@ -41,11 +41,14 @@ def sandbox(client: Client) -> Sandbox:
 def test_create_run_and_destroy_use_one_connection(server: ReplayServer) -> None:
     server.on("POST", f"{SB}/exec", as_json(RESULT))
     with Client() as client:
-        with Sandbox.create(client=client, image="base", ttl="10m", env={"A": "1"}, network=["pypi.org"]) as sb:
+        with Sandbox.create(client=client, image="base", ttl="10m", env={"A": "1"}, network=["api.example.com"]) as sb:
             result = sb.run("echo hi; exit 3", timeout="2s", cwd="/tmp")
         assert (result.stdout, result.exit_code, result.ok, sb.labels) == ("hi\n", 3, False, {"team": "a"})
     create, run, delete = server.asked
-    assert create.json()["network"] == {"mode": "allowlist", "rules": [{"action": "allow", "target": "pypi.org"}]}
+    assert create.json()["network"] == {
+        "mode": "allowlist",
+        "rules": [{"action": "allow", "target": "api.example.com"}],
+    }
     assert create.json()["ttl"] == "10m" and create.query == {"wait": "running"}
     assert create.headers["authorization"] == "Bearer tln_test" and create.headers["idempotency-key"]
     assert run.json() == {"command": "echo hi; exit 3", "cwd": "/tmp", "timeout_s": 2.0}
