@@ -25,6 +25,7 @@ mod sessions;
 mod sys;
 mod sys_caps;
 mod sys_files;
+mod sys_paths;
 mod sys_pty;
 mod sys_socket;
 mod sys_spawn;

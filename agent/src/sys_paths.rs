@@ -47,7 +47,9 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (c_path(from)?, c_path(to)?);
     let here = libc::AT_FDCWD;
     // SAFETY: both paths are C strings that outlive the call.
-    check(unsafe { libc::syscall(libc::SYS_renameat2, here, from.as_ptr(), here, to.as_ptr(), libc::RENAME_NOREPLACE) })?;
+    check(unsafe {
+        libc::syscall(libc::SYS_renameat2, here, from.as_ptr(), here, to.as_ptr(), libc::RENAME_NOREPLACE)
+    })?;
     Ok(())
 }
 
@@ -66,5 +68,6 @@ pub fn copy_times(path: &Path, like: &Metadata) -> io::Result<()> {
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte in the path"))
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte in the path"))
 }
