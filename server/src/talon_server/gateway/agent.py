@@ -47,6 +47,7 @@ class AgentConnection(asyncio.Protocol):
         self._fields: list[tuple[bytes, bytes]] = []
         self._head: ResponseHead | None = None
         self._until_close = False
+        self._keep_alive = False
         self._complete = False
         self._broken: str | None = None
         self._raw = False
@@ -61,16 +62,12 @@ class AgentConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._bodiless = bodiless
         self._fields, self._head = [], None
-        self._until_close = self._complete = False
+        self._until_close = self._complete = self._keep_alive = False
 
     @property
     def reusable(self) -> bool:
-        keep = self._parser is not None and self._complete and not self._until_close and self._broken is None
-        return keep and not self.closed and not self._chunks and (self._bodiless or self._keep_alive())
-
-    def _keep_alive(self) -> bool:
-        assert self._parser is not None
-        return bool(self._parser.should_keep_alive())
+        ended = self._complete and self._keep_alive and self._broken is None
+        return ended and not self._until_close and not self.closed and not self._chunks
 
     # the request
 
@@ -246,6 +243,7 @@ class AgentConnection(asyncio.Protocol):
             return
         framed = framing(self._fields)
         self._head = ResponseHead(status, self._fields)
+        self._keep_alive = bool(self._parser.should_keep_alive())
         unframed = framed.length is None and not framed.chunked and status not in (101, 204, 304)
         self._until_close = unframed and not self._bodiless
         self._complete = self._bodiless

@@ -84,9 +84,7 @@ class Gateway:
         target = route.path.encode("latin-1") + (b"?" + query if query else b"")
         host = b"localhost:%d" % route.port if route.port else b"agent"
         prefix, user = route.prefix if route.to_user else "", route.to_user
-        return request_head(
-            method, target, fields, peer, token=located.token, host=host, prefix=prefix, to_user=user
-        )
+        return request_head(method, target, fields, peer, token=located.token, host=host, prefix=prefix, to_user=user)
 
     async def _exchange(
         self, route: Route, located: Located, scope: Scope, receive: Receive, send: Send, request_id: bytes

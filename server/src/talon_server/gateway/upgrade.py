@@ -176,7 +176,7 @@ class Tunnel(asyncio.Protocol):
     # the rest of asyncio.Protocol, and uvicorn's wish to stop
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._state.connections.discard(self)  # type: ignore[arg-type]
+        self._state.connections.discard(self)
         self._writable.set()
         if self._own is not None:
             self._own.connection_lost(exc)
