@@ -11,8 +11,6 @@ from types import MappingProxyType
 
 from talon_server.model.network import NetworkPolicy
 
-_EMPTY: Mapping[str, str] = MappingProxyType({})
-
 
 class State(StrEnum):
     PENDING = "pending"
@@ -81,14 +79,14 @@ class SandboxSpec:
 
     image: str
     resources: Resources = Resources()
-    env: Mapping[str, str] = _EMPTY
+    env: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
     workdir: str = ""
     entrypoint: tuple[str, ...] | None = None
     network: NetworkPolicy = NetworkPolicy()
     volumes: tuple[VolumeMount, ...] = ()
     recording: Recording = Recording()
-    extensions: Mapping[str, str] = _EMPTY
+    extensions: Mapping[str, str] = field(default_factory=dict)
     snapshot: str | None = None
     hostname: str = ""
     lifecycle: Mapping[str, object] = field(default_factory=dict)
