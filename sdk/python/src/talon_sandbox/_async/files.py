@@ -19,6 +19,20 @@ _TRANSFER_TIMEOUT_S = 120.0
 _PIECE_BYTES = 1 << 20
 
 
+async def batched(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Larger pieces, so that writing each is worth its way to another thread."""
+    held: builtins.list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _PIECE_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
 class AsyncFiles:
     """Reads, writes and moves files of one sandbox."""
 
@@ -173,7 +187,7 @@ class AsyncFiles:
         size = 0
         try:
             with await blocking(draft.open, "wb") as file:
-                async for piece in self.read_stream(remote):
+                async for piece in batched(self.read_stream(remote)):
                     size += len(piece)
                     await blocking(file.write, piece)
             await blocking(draft.replace, target)
@@ -188,7 +202,7 @@ class AsyncFiles:
 
         unpacker = await blocking(Unpacker, target)
         try:
-            async for piece in self.download_archive(remote):
+            async for piece in batched(self.download_archive(remote)):
                 await blocking(unpacker.feed, piece)
             return await blocking(unpacker.finish)
         finally:

@@ -20,6 +20,20 @@ _TRANSFER_TIMEOUT_S = 120.0
 _PIECE_BYTES = 1 << 20
 
 
+def batched(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Larger pieces, so that writing each is worth its way to another thread."""
+    held: builtins.list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _PIECE_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
 class Files:
     """Reads, writes and moves files of one sandbox."""
 
@@ -171,7 +185,7 @@ class Files:
         size = 0
         try:
             with blocking(draft.open, "wb") as file:
-                for piece in self.read_stream(remote):
+                for piece in batched(self.read_stream(remote)):
                     size += len(piece)
                     blocking(file.write, piece)
             blocking(draft.replace, target)
@@ -186,7 +200,7 @@ class Files:
 
         unpacker = blocking(Unpacker, target)
         try:
-            for piece in self.download_archive(remote):
+            for piece in batched(self.download_archive(remote)):
                 blocking(unpacker.feed, piece)
             return blocking(unpacker.finish)
         finally:
