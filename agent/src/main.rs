@@ -10,6 +10,7 @@ mod environment;
 mod error;
 mod execd;
 mod files;
+mod host;
 mod http;
 mod init;
 mod metrics;
@@ -25,6 +26,7 @@ mod sessions;
 mod sys;
 mod sys_caps;
 mod sys_files;
+mod sys_mount;
 mod sys_paths;
 mod sys_pty;
 mod sys_socket;
@@ -32,12 +34,14 @@ mod sys_spawn;
 mod users;
 mod v2;
 
-const USAGE: &str = "usage: talon-agent init | version";
+const USAGE: &str = "usage: talon-agent init | host [SCRATCH] | place FD... -- PROGRAM... | version";
 
 fn main() -> std::process::ExitCode {
     let mut args = std::env::args().skip(1);
     let code = match args.next().as_deref() {
         Some("init") => init::main(),
+        Some("host") => host::main(args),
+        Some("place") => host::place::main(args),
         Some("version") => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             0
