@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .errors import InvalidRequestError as InvalidRequestError
     from .errors import NetworkError as NetworkError
     from .errors import NotFoundError as NotFoundError
+    from .errors import PermissionDeniedError as PermissionDeniedError
     from .errors import QuotaError as QuotaError
     from .errors import RateLimitError as RateLimitError
     from .errors import ServerError as ServerError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .models import FileInfo as FileInfo
     from .models import Image as Image
     from .models import LogChunk as LogChunk
+    from .models import Match as Match
     from .models import Metrics as Metrics
     from .models import Pool as Pool
     from .models import Port as Port
@@ -62,8 +64,8 @@ _HOMES = {
     "_sync.process": "Process",
     "_sync.sandbox": "Sandbox",
     "errors": "AuthError CommandError ConfigError ConflictError InvalidRequestError NetworkError NotFoundError "
-    "QuotaError RateLimitError ServerError TalonError TalonTimeoutError TransferError",
-    "models": "ApiKey FileInfo Image LogChunk Metrics Pool Port ProcessInfo Result SandboxInfo Snapshot Transfer "
+    "PermissionDeniedError QuotaError RateLimitError ServerError TalonError TalonTimeoutError TransferError",
+    "models": "ApiKey FileInfo Image LogChunk Match Metrics Pool Port ProcessInfo Result SandboxInfo Snapshot Transfer "
     "Volume",
     "retry": "RetryPolicy",
 }

@@ -55,6 +55,10 @@ class AuthError(TalonError):
     """The key is missing, wrong, or not allowed to do this (401, 403)."""
 
 
+class PermissionDeniedError(TalonError):
+    """The user inside the sandbox may not do this with this file (403)."""
+
+
 class NotFoundError(TalonError):
     """No such sandbox, process, file, image or volume (404)."""
 
@@ -64,7 +68,7 @@ class ConflictError(TalonError):
 
 
 class QuotaError(TalonError):
-    """A limit of the account or of the sandbox is used up (402, 507, code `QUOTA_…`)."""
+    """A limit of the account or of the sandbox is used up (402, 507, codes with quota)."""
 
 
 class RateLimitError(TalonError):
@@ -127,8 +131,10 @@ _BY_STATUS: dict[int, type[TalonError]] = {
 
 
 def _kind(status: int, code: str) -> type[TalonError]:
-    if code.startswith("QUOTA"):
+    if "quota" in code.lower():
         return QuotaError
+    if status == 403 and code.lower() in ("permission_denied", "read_only"):
+        return PermissionDeniedError
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     return ServerError if status >= 500 else InvalidRequestError

@@ -121,6 +121,15 @@ class FileInfo:
 
 
 @dataclass(frozen=True)
+class Match:
+    """A line of a file in which something was found; lines count from 1."""
+
+    path: str
+    line: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class Metrics:
     """What a sandbox uses at this moment; `memory_limit_bytes` is None when there is no limit."""
 

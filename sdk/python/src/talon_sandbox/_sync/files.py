@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import NotFoundError, TransferError
-from ..models import FileInfo, Transfer, parse
+from ..models import FileInfo, Match, Transfer, parse
 from .concurrency import blocking, in_pieces
 from .transport import Call, Transport
 
@@ -37,13 +37,25 @@ def batched(pieces: Iterator[bytes]) -> Iterator[bytes]:
 class Files:
     """Reads, writes and moves files of one sandbox."""
 
-    def __init__(self, transport: Transport, base: str) -> None:
+    def __init__(self, transport: Transport, base: str, user: str | None = None) -> None:
         self._transport = transport
+        self._base = base
         self._path = f"{base}/fs"
+        self._user = user
+
+    def as_user(self, user: str) -> Files:
+        """The same files reached as another user of the sandbox, for example "root"."""
+        return Files(self._transport, self._base, user)
+
+    def _query(self, path: str | None = None, **more: Any) -> dict[str, Any]:
+        return {"path": path, "user": self._user, **more}
+
+    def _post(self, verb: str, body: dict[str, Any]) -> Call:
+        return Call("POST", f"{self._path}/{verb}", self._query(), json=body)
 
     def read_bytes(self, path: str) -> bytes:
         """A file's content."""
-        with self._transport.stream(Call("GET", self._path, {"path": path})) as answer:
+        with self._transport.stream(Call("GET", self._path, self._query(path))) as answer:
             return answer.read()
 
     def read_text(self, path: str, encoding: str = "utf-8") -> str:
@@ -52,7 +64,7 @@ class Files:
 
     def read_stream(self, path: str) -> Iterator[bytes]:
         """A file's content in pieces."""
-        call = Call("GET", self._path, {"path": path}, read_timeout_s=_TRANSFER_TIMEOUT_S)
+        call = Call("GET", self._path, self._query(path), read_timeout_s=_TRANSFER_TIMEOUT_S)
         with self._transport.stream(call) as answer:
             yield from answer
 
@@ -62,37 +74,34 @@ class Files:
         data: bytes | Iterable[bytes],
         *,
         mode: str | None = None,
-        user: str | None = None,
         parents: bool = True,
     ) -> None:
         """Write a file as a whole (readers see the old or the new one); `mode` such as "0755"."""
-        query = {"path": path, "mode": mode, "user": user, "parents": parents}
+        query = self._query(path, mode=mode, parents=parents)
         headers = {"Content-Type": "application/octet-stream"}
         call = Call("PUT", self._path, query, content=data, headers=headers, read_timeout_s=_TRANSFER_TIMEOUT_S)
         self._transport.json(call)
 
-    def write_text(
-        self, path: str, text: str, *, mode: str | None = None, user: str | None = None, parents: bool = True
-    ) -> None:
+    def write_text(self, path: str, text: str, *, mode: str | None = None, parents: bool = True) -> None:
         """Write a text file (UTF-8)."""
-        self.write_bytes(path, text.encode(), mode=mode, user=user, parents=parents)
+        self.write_bytes(path, text.encode(), mode=mode, parents=parents)
 
     def list(self, path: str = ".", *, depth: int = 1, limit: int | None = None) -> builtins.list[FileInfo]:
         """What is in a directory."""
-        query = {"path": path, "depth": depth, "limit": limit}
+        query = self._query(path, depth=depth, limit=limit)
         answer = self._transport.json(Call("GET", f"{self._path}/list", query))
         return [parse(FileInfo, item) for item in answer["items"]]
 
     def stat(self, path: str) -> FileInfo:
         """One entry; a symbolic link is described itself, not followed."""
-        return parse(FileInfo, self._transport.json(Call("GET", f"{self._path}/stat", {"path": path})))
+        return parse(FileInfo, self._transport.json(Call("GET", f"{self._path}/stat", self._query(path))))
 
     def exists(self, path: str) -> bool:
         """Whether something is there. NotFoundError only when the sandbox itself is gone."""
         try:
             self.stat(path)
         except NotFoundError as error:
-            if "SANDBOX" in error.code:
+            if "sandbox" in error.code.lower():
                 raise
             return False
         return True
@@ -100,31 +109,36 @@ class Files:
     def mkdir(self, path: str, *, parents: bool = True, mode: str | None = None) -> None:
         """Make a directory."""
         body = {"path": path, "parents": parents} | ({"mode": mode} if mode else {})
-        self._transport.json(Call("POST", f"{self._path}/mkdir", json=body))
+        self._transport.json(self._post("mkdir", body))
 
     def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
         """Rename or move."""
         body = {"from": source, "to": target, "overwrite": overwrite}
-        self._transport.json(Call("POST", f"{self._path}/move", json=body))
+        self._transport.json(self._post("move", body))
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, or with `recursive` a directory and all in it."""
-        self._transport.json(Call("DELETE", self._path, {"path": path, "recursive": recursive}))
+        self._transport.json(Call("DELETE", self._path, self._query(path, recursive=recursive)))
 
     def chmod(self, path: str, mode: str | None = None, *, owner: str | None = None, group: str | None = None) -> None:
         """Change mode ("0755"), owner or group."""
         given = {"mode": mode, "owner": owner, "group": group}
         body = {"path": path} | {name: value for name, value in given.items() if value is not None}
-        self._transport.json(Call("POST", f"{self._path}/chmod", json=body))
+        self._transport.json(self._post("chmod", body))
 
-    def search(
-        self, path: str = ".", *, pattern: str | None = None, content: str | None = None
-    ) -> builtins.list[dict[str, Any]]:
-        """Entries whose name matches `pattern` (a glob), or whose content holds `content`."""
-        query = {"path": path, "pattern": pattern, "content": content}
+    def search(self, path: str = ".", pattern: str = "**", *, limit: int | None = None) -> builtins.list[FileInfo]:
+        """Entries below `path` whose path matches a glob such as "**/*.py"."""
+        query = self._query(path, pattern=pattern, limit=limit)
         answer = self._transport.json(Call("GET", f"{self._path}/search", query))
-        found: builtins.list[dict[str, Any]] = answer["items"]
-        return found
+        return [parse(FileInfo, item) for item in answer["items"]]
+
+    def grep(
+        self, content: str, path: str = ".", pattern: str = "**", *, limit: int | None = None
+    ) -> builtins.list[Match]:
+        """Lines that hold `content`, in the files below `path` whose path matches the glob."""
+        query = self._query(path, pattern=pattern, content=content, limit=limit)
+        answer = self._transport.json(Call("GET", f"{self._path}/search", query))
+        return [parse(Match, item) for item in answer["items"]]
 
     def upload(self, local: str | Path, remote: str, *, mode: str | None = None) -> Transfer:
         """Copy a local file or directory into the sandbox; `remote` is the name of the copy."""
@@ -144,7 +158,7 @@ class Files:
     def _put_file(self, file: BinaryIO, size: int, remote: str, mode: str) -> None:
         pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        query = {"path": remote, "mode": mode, "parents": True}
+        query = self._query(remote, mode=mode, parents=True)
         content = in_pieces(pieces)
         call = Call("PUT", self._path, query, content=content, headers=headers, read_timeout_s=_TRANSFER_TIMEOUT_S)
         self._transport.json(call)
@@ -156,7 +170,7 @@ class Files:
         call = Call(
             "PUT",
             f"{self._path}/archive",
-            {"path": remote},
+            self._query(remote),
             content=in_pieces(pack(source, counted)),
             headers={"Content-Type": "application/x-tar"},
             read_timeout_s=_TRANSFER_TIMEOUT_S,
@@ -167,7 +181,7 @@ class Files:
     def upload_archive(self, content: bytes | Iterable[bytes], remote: str) -> None:
         """Unpack a tar stream into a directory of the sandbox."""
         headers = {"Content-Type": "application/x-tar"}
-        call = Call("PUT", f"{self._path}/archive", {"path": remote}, content=content, headers=headers)
+        call = Call("PUT", f"{self._path}/archive", self._query(remote), content=content, headers=headers)
         call.read_timeout_s = _TRANSFER_TIMEOUT_S
         self._transport.json(call)
 
@@ -208,7 +222,7 @@ class Files:
 
     def download_archive(self, remote: str) -> Iterator[bytes]:
         """A directory of the sandbox as a tar stream."""
-        call = Call("GET", f"{self._path}/archive", {"path": remote}, read_timeout_s=_TRANSFER_TIMEOUT_S)
+        call = Call("GET", f"{self._path}/archive", self._query(remote), read_timeout_s=_TRANSFER_TIMEOUT_S)
         call.headers = {"Accept": "application/x-tar"}
         with self._transport.stream(call) as answer:
             yield from answer

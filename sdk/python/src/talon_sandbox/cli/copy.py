@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from .._sync.sandbox import Sandbox
+from .._sync.files import Files
 from ..models import Transfer
 from .app import Session, UsageError
 from .arguments import write_bytes
@@ -20,6 +20,7 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SRC", help="PATH, SB:PATH or -")
     parser.add_argument("target", metavar="DST", help="PATH, SB:PATH or -")
     parser.add_argument("--mode", help='permissions of the file in the sandbox, "0755"; default: those of the source')
+    parser.add_argument("-u", "--user", help="user of the sandbox; default: sandbox")
     parser.add_argument("-q", "--quiet", action="store_true")
     parser.set_defaults(act=_copy)
 
@@ -30,14 +31,19 @@ def _copy(session: Session) -> None:
     if (source is None) == (target is None):
         raise UsageError("one side must be in a sandbox, and one here", remedy="tsb cp ./f SB:/workspace/f")
     if target is not None:
-        moved = _into(session.sandbox(target[0]), given.source, target[1], given.mode)
+        moved = _into(_files(session, target[0]), given.source, target[1], given.mode)
     else:
         assert source is not None
-        moved = _out(session.sandbox(source[0]), source[1], given.target)
+        moved = _out(_files(session, source[0]), source[1], given.target)
     for entry in moved.skipped:
         print(f"tsb: left out {entry}", file=sys.stderr)
     if not given.quiet and sys.stderr.isatty():
         print(f"{moved.files} files, {size(moved.bytes)}", file=sys.stderr)
+
+
+def _files(session: Session, name: str) -> Files:
+    files = session.sandbox(name).fs
+    return files.as_user(session.options.user) if session.options.user else files
 
 
 def _split(text: str) -> tuple[str, str] | None:
@@ -46,7 +52,7 @@ def _split(text: str) -> tuple[str, str] | None:
     return (name, path or ".") if colon and name and "/" not in name else None
 
 
-def _into(sandbox: Sandbox, source: str, target: str, mode: str | None) -> Transfer:
+def _into(files: Files, source: str, target: str, mode: str | None) -> Transfer:
     if source == "-":
         moved = 0
 
@@ -56,27 +62,27 @@ def _into(sandbox: Sandbox, source: str, target: str, mode: str | None) -> Trans
                 moved += len(data)
                 yield data
 
-        sandbox.fs.write_bytes(target, pieces(), mode=mode)
+        files.write_bytes(target, pieces(), mode=mode)
         return Transfer(1, moved)
     name = Path(source).resolve().name
-    if target.endswith("/") or target == "." or _is_directory(sandbox, target):
+    if target.endswith("/") or target == "." or _is_directory(files, target):
         target = f"{target.rstrip('/')}/{name}"
-    return sandbox.fs.upload(source, target, mode=mode)
+    return files.upload(source, target, mode=mode)
 
 
-def _is_directory(sandbox: Sandbox, path: str) -> bool:
-    return sandbox.fs.exists(path) and sandbox.fs.stat(path).is_dir
+def _is_directory(files: Files, path: str) -> bool:
+    return files.exists(path) and files.stat(path).is_dir
 
 
-def _out(sandbox: Sandbox, source: str, target: str) -> Transfer:
+def _out(files: Files, source: str, target: str) -> Transfer:
     if target == "-":
         moved = 0
-        directory = sandbox.fs.stat(source).is_dir
-        for piece in sandbox.fs.download_archive(source) if directory else sandbox.fs.read_stream(source):
+        directory = files.stat(source).is_dir
+        for piece in files.download_archive(source) if directory else files.read_stream(source):
             write_bytes(piece)
             moved += len(piece)
         return Transfer(1, moved)
     local = Path(target)
     if local.is_dir():
         local /= Path(source.rstrip("/")).name or "root"
-    return sandbox.fs.download(source, local)
+    return files.download(source, local)

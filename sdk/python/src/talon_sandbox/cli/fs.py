@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 
+from .._sync.files import Files
 from ..models import FileInfo
 from .app import Session
 from .arguments import write_bytes
@@ -25,6 +26,7 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
     ):
         one = verbs.add_parser(verb, help=text)
         one.add_argument("sandbox", metavar="SB")
+        one.add_argument("-u", "--user", help="user of the sandbox; default: sandbox")
         one.add_argument("path", metavar="PATH", **({"nargs": "?", "default": "."} if verb == "ls" else {}))  # type: ignore[arg-type]
         if verb == "ls":
             one.add_argument("--depth", type=int, default=1)
@@ -36,9 +38,14 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
         one.set_defaults(act=act)
 
 
+def _files(session: Session) -> Files:
+    files = session.sandbox(session.options.sandbox).fs
+    return files.as_user(session.options.user) if session.options.user else files
+
+
 def _ls(session: Session) -> None:
     given = session.options
-    found = session.sandbox(given.sandbox).fs.list(given.path, depth=given.depth)
+    found = _files(session).list(given.path, depth=given.depth)
     rows = [_row(item) for item in found]
     show(given.output, rows, ("PATH", "TYPE", "MODE", "OWNER", "SIZE", "MODIFIED"), [item.raw for item in found])
 
@@ -50,7 +57,7 @@ def _row(info: FileInfo) -> tuple[object, ...]:
 
 
 def _cat(session: Session) -> None:
-    for piece in session.sandbox(session.options.sandbox).fs.read_stream(session.options.path):
+    for piece in _files(session).read_stream(session.options.path):
         write_bytes(piece)
 
 
@@ -59,12 +66,12 @@ def _write(session: Session) -> None:
         while data := sys.stdin.buffer.read(_PIECE):
             yield data
 
-    session.sandbox(session.options.sandbox).fs.write_bytes(session.options.path, pieces(), mode=session.options.mode)
+    _files(session).write_bytes(session.options.path, pieces(), mode=session.options.mode)
 
 
 def _rm(session: Session) -> None:
-    session.sandbox(session.options.sandbox).fs.remove(session.options.path, recursive=session.options.recursive)
+    _files(session).remove(session.options.path, recursive=session.options.recursive)
 
 
 def _mkdir(session: Session) -> None:
-    session.sandbox(session.options.sandbox).fs.mkdir(session.options.path, mode=session.options.mode)
+    _files(session).mkdir(session.options.path, mode=session.options.mode)
