@@ -103,7 +103,7 @@ class ReplayServer:
         self.asked.append(asked)
         script = self._scripts.get((asked.method, asked.path))
         if script is None:
-            return refusal(404, "ROUTE_NOT_FOUND", f"{asked.method} {asked.path} is not scripted")
+            return refusal(404, "route_not_found", f"{asked.method} {asked.path} is not scripted")
         if isinstance(script, list):
             return script.pop(0) if len(script) > 1 else script[0]
         return script(asked)

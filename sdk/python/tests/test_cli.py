@@ -37,10 +37,10 @@ def test_run_in_fresh_sandbox_passes_everything_on(server: ReplayServer, capfdbi
 
 
 def test_fresh_sandbox_is_gone_after_a_failure(server: ReplayServer, capfdbinary: Captured) -> None:
-    server.on("POST", f"{SB}/exec", refusal(500, "AGENT_LOST"))
+    server.on("POST", f"{SB}/exec", refusal(500, "agent_lost"))
     assert run(["run", "--", "true"]) == 2
     assert server.asked[-1].method == "DELETE"
-    assert b"AGENT_LOST" in capfdbinary.readouterr().err
+    assert b"agent_lost" in capfdbinary.readouterr().err
 
 
 def test_run_in_existing_sandbox(server: ReplayServer, capfdbinary: Captured) -> None:
@@ -70,7 +70,7 @@ def test_lists_for_people_and_programs(server: ReplayServer, capfdbinary: Captur
 
 
 def test_rm_goes_on_after_a_missing_one(server: ReplayServer, capfdbinary: Captured) -> None:
-    server.on("DELETE", "/v2/sandboxes/gone", refusal(404, "SANDBOX_NOT_FOUND"))
+    server.on("DELETE", "/v2/sandboxes/gone", refusal(404, "sandbox_not_found"))
     assert run(["rm", "gone", str(SANDBOX["id"])]) == 4
     assert run(["rm", "--force", "gone"]) == 0
     assert capfdbinary.readouterr().out.decode() == f"{SANDBOX['id']}\n"
@@ -91,7 +91,7 @@ def test_background_commands(server: ReplayServer, capfdbinary: Captured) -> Non
 
 def test_cp_in_and_out(server: ReplayServer, tmp_path: Path, capfdbinary: Captured) -> None:
     (tmp_path / "f").write_bytes(b"content")
-    server.on("GET", f"{SB}/fs/stat", refusal(404, "FILE_NOT_FOUND"), as_json({"path": "/workspace/f", "type": "file"}))
+    server.on("GET", f"{SB}/fs/stat", refusal(404, "file_not_found"), as_json({"path": "/workspace/f", "type": "file"}))
     server.on("PUT", f"{SB}/fs", as_json({"size": 7}))
     server.on("GET", f"{SB}/fs", Reply(200, b"content"))
     assert run(["cp", str(tmp_path / "f"), "demo:/workspace/f"]) == 0
@@ -113,10 +113,10 @@ def test_image_pull_shows_steps(server: ReplayServer, capfdbinary: Captured) -> 
 @pytest.mark.parametrize(
     ("reply", "code"),
     [
-        (refusal(401, "KEY_INVALID"), 3),
-        (refusal(404, "SANDBOX_NOT_FOUND"), 4),
-        (refusal(409, "STATE_CONFLICT"), 1),
-        (refusal(500, "INTERNAL"), 2),
+        (refusal(401, "key_invalid"), 3),
+        (refusal(404, "sandbox_not_found"), 4),
+        (refusal(409, "state_conflict"), 1),
+        (refusal(500, "internal"), 2),
     ],
 )
 def test_exit_codes(server: ReplayServer, capfdbinary: Captured, reply: Reply, code: int) -> None:

@@ -74,7 +74,7 @@ def test_small_files_and_questions(server: ReplayServer, sandbox: Sandbox) -> No
     server.on("PUT", f"{SB}/fs", as_json({"path": "/workspace/a.py", "size": 1}))
     server.on("GET", f"{SB}/fs", Reply(200, "ä".encode()))
     server.on("GET", f"{SB}/fs/list", as_json({"items": [{"path": "/w/a", "name": "a", "type": "dir"}]}))
-    server.on("GET", f"{SB}/fs/stat", refusal(404, "FILE_NOT_FOUND"))
+    server.on("GET", f"{SB}/fs/stat", refusal(404, "file_not_found"))
     sandbox.fs.write_text("a.py", "ä", mode="0600")
     assert server.asked[-1].query == {"path": "a.py", "mode": "0600", "parents": "true"}
     assert server.asked[-1].body == "ä".encode()

@@ -115,13 +115,13 @@ def test_cut_off_output_is_an_error(server: ReplayServer, sandbox: Sandbox) -> N
 
 
 def test_errors_carry_what_the_server_said(server: ReplayServer, client: Client) -> None:
-    server.on("GET", "/v2/sandboxes/gone", refusal(404, "SANDBOX_NOT_FOUND", "no sandbox 'gone'"))
-    server.on("POST", "/v2/sandboxes", refusal(409, "NAME_TAKEN"))
+    server.on("GET", "/v2/sandboxes/gone", refusal(404, "sandbox_not_found", "no sandbox 'gone'"))
+    server.on("POST", "/v2/sandboxes", refusal(409, "name_taken"))
     server.on("GET", "/version", Reply(502, b"<html>bad gateway</html>"))
     with pytest.raises(NotFoundError) as missing:
         client.connect("gone")
     assert (missing.value.code, missing.value.remedy, missing.value.request_id) == (
-        "SANDBOX_NOT_FOUND",
+        "sandbox_not_found",
         "do this",
         "req_1",
     )
@@ -132,7 +132,7 @@ def test_errors_carry_what_the_server_said(server: ReplayServer, client: Client)
 
 
 def test_full_machine_is_asked_again(server: ReplayServer, client: Client) -> None:
-    full = refusal(503, "NO_CAPACITY", Retry_After="0.01")
+    full = refusal(503, "no_capacity", Retry_After="0.01")
     server.on("POST", "/v2/sandboxes", full, full, as_json(SANDBOX, 201))
     assert client.create().state == "running"
     keys = {asked.headers["idempotency-key"] for asked in server.asked}
@@ -149,7 +149,7 @@ def test_command_is_never_sent_twice(server: ReplayServer, sandbox: Sandbox) -> 
 def test_server_that_is_not_there() -> None:
     with Client("http://127.0.0.1:1", "k", retry=FAST) as client, pytest.raises(NetworkError) as caught:
         client.version()
-    assert caught.value.code == "SERVER_UNREACHABLE" and "--server" in caught.value.remedy
+    assert caught.value.code == "server_unreachable" and "--server" in caught.value.remedy
 
 
 def test_list_follows_pages(server: ReplayServer) -> None:
@@ -164,7 +164,7 @@ def test_list_follows_pages(server: ReplayServer) -> None:
 
 
 def test_create_many_gives_all_or_none(server: ReplayServer, client: Client) -> None:
-    error = {"code": "NO_CAPACITY", "message": "full"}
+    error = {"code": "no_capacity", "message": "full"}
     server.on(
         "POST",
         "/v2/sandboxes:batch",
@@ -201,7 +201,7 @@ def test_process_is_written_to_followed_and_awaited(server: ReplayServer, sandbo
 
 
 def test_image_progress_ends_in_image_or_error(server: ReplayServer, client: Client) -> None:
-    failed = {"error": {"code": "IMAGE_PULL_FAILED", "message": "no such tag", "remedy": "check the name"}}
+    failed = {"error": {"code": "image_pull_failed", "message": "no such tag", "remedy": "check the name"}}
     done = {"image": {"name": "python:3.12", "size_bytes": 5}}
     server.on("POST", "/v2/images:pull", as_lines({"stage": "fetch"}, done), as_lines({"stage": "fetch"}, failed))
     assert client.images.pull("python:3.12").name == "python:3.12"

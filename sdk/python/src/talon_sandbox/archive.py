@@ -31,7 +31,7 @@ def pack(root: Path, counted: list[int]) -> Iterator[bytes]:
         try:
             yield from _entry(path, name, counted)
         except OSError as error:
-            raise TransferError(f"cannot read {path}", code="LOCAL_FILE", cause=str(error)) from error
+            raise TransferError(f"cannot read {path}", code="local_file", cause=str(error)) from error
     yield b"\0" * (2 * _BLOCK)
 
 
@@ -67,7 +67,7 @@ def _content(file: BinaryIO, size: int, path: Path) -> Iterator[bytes]:
     while left:
         piece = file.read(min(PIECE_BYTES, left))
         if not piece:
-            raise TransferError(f"{path} became shorter while it was read", code="LOCAL_FILE", remedy="try again")
+            raise TransferError(f"{path} became shorter while it was read", code="local_file", remedy="try again")
         left -= len(piece)
         yield piece
     yield b"\0" * (-size % _BLOCK)
@@ -118,14 +118,14 @@ class Unpacker:
             while self._step():
                 pass
         except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
-            raise TransferError("the archive is damaged", code="ARCHIVE_INVALID", cause=str(error)) from error
+            raise TransferError("the archive is damaged", code="archive_invalid", cause=str(error)) from error
         except OSError as error:
-            raise TransferError("cannot write the archive's files", code="LOCAL_FILE", cause=str(error)) from error
+            raise TransferError("cannot write the archive's files", code="local_file", cause=str(error)) from error
 
     def finish(self) -> Transfer:
         """Check that the stream was whole, and give directories their modes."""
         if not self._ended:
-            raise TransferError("the archive ended too early", code="ARCHIVE_TRUNCATED", remedy="try again")
+            raise TransferError("the archive ended too early", code="archive_truncated", remedy="try again")
         for path, mode in reversed(self._modes):
             path.chmod(mode)
         return Transfer(self._files, self._bytes, tuple(self._skipped))
@@ -222,7 +222,7 @@ class Unpacker:
         if ".." in parts or name.startswith("/") or "\0" in name:
             raise TransferError(
                 f"the archive has an entry outside its own directory: {name!r}",
-                code="ARCHIVE_ESCAPES",
+                code="archive_escapes",
                 cause="the sandbox sent a path meant to overwrite other files",
                 remedy="do not trust this sandbox's files",
             )
@@ -232,7 +232,7 @@ class Unpacker:
         for part in parts[:-1]:
             here /= part
             if here.is_symlink() or (here.exists() and not here.is_dir()):
-                raise TransferError(f"{name!r} leads through a link", code="ARCHIVE_ESCAPES", cause=f"{here} is a link")
+                raise TransferError(f"{name!r} leads through a link", code="archive_escapes", cause=f"{here} is a link")
             here.mkdir(exist_ok=True)
         return here / parts[-1]
 

@@ -67,11 +67,11 @@ def load_file(explicit: str | None = None) -> ConfigFile:
     except (FileNotFoundError, NotADirectoryError):
         return ConfigFile(path)
     except OSError as error:
-        raise ConfigError(f"cannot read {path}", cause=str(error), code="CONFIG_UNREADABLE") from error
+        raise ConfigError(f"cannot read {path}", cause=str(error), code="config_unreadable") from error
     if mode & 0o077:
         raise ConfigError(
             f"{path} can be read by other users, and it holds keys",
-            code="CONFIG_NOT_PRIVATE",
+            code="config_not_private",
             remedy=f"chmod 600 {path}",
         )
     return _parsed(path, text)
@@ -89,7 +89,7 @@ def _parsed(path: Path, text: str) -> ConfigFile:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path} is not a configuration file of tsb",
-            code="CONFIG_INVALID",
+            code="config_invalid",
             cause=str(error),
             remedy="correct it, or remove it and run `tsb login`",
         ) from error
@@ -118,7 +118,7 @@ def _context(name: str | None, file: ConfigFile) -> Config | None:
     if name not in file.contexts:
         raise ConfigError(
             f"there is no context {name!r} in {file.path}",
-            code="CONTEXT_UNKNOWN",
+            code="context_unknown",
             remedy=f"use one of: {', '.join(sorted(file.contexts)) or 'none yet'}; or create it with `tsb login`",
         )
     return file.contexts[name]
@@ -129,7 +129,7 @@ def _check_url(url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(
             f"{url!r} is not the address of a server",
-            code="SERVER_URL_INVALID",
+            code="server_url_invalid",
             remedy="write it as http://HOST:PORT or https://HOST",
         )
 

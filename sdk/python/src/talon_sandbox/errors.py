@@ -52,11 +52,11 @@ class InvalidRequestError(TalonError):
 
 
 class AuthError(TalonError):
-    """The key is missing, wrong, or not allowed to do this (401, 403)."""
+    """The key is missing, wrong, or may not do this (401, 403)."""
 
 
 class PermissionDeniedError(TalonError):
-    """The user inside the sandbox may not do this with this file (403)."""
+    """The key is good, but this is not allowed: a file of another user, a path of the host (403)."""
 
 
 class NotFoundError(TalonError):
@@ -108,7 +108,7 @@ class CommandError(TalonError):
             why += " (out of memory)"
         super().__init__(
             f"the command {command!r} {why}",
-            code="COMMAND_FAILED",
+            code="command_failed",
             cause=result.stderr.strip()[-2000:],
             remedy="read result.stdout and result.stderr of this error",
         )
@@ -130,11 +130,22 @@ _BY_STATUS: dict[int, type[TalonError]] = {
 }
 
 
+_BY_CODE: tuple[tuple[str, type[TalonError]], ...] = (
+    ("not_found", NotFoundError),
+    ("unauthorized", AuthError),
+    ("timeout", TalonTimeoutError),
+    ("invalid", InvalidRequestError),
+)
+
+
 def _kind(status: int, code: str) -> type[TalonError]:
-    if "quota" in code.lower():
+    """The class for a status, or (in a stream, where there is none: 0) for a code."""
+    if "quota" in code:
         return QuotaError
-    if status == 403 and code.lower() in ("permission_denied", "read_only"):
-        return PermissionDeniedError
+    if status == 403:
+        return AuthError if code in ("", "forbidden") else PermissionDeniedError
+    if status == 0:
+        return next((kind for part, kind in _BY_CODE if part in code), ServerError)
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     return ServerError if status >= 500 else InvalidRequestError

@@ -104,7 +104,7 @@ def _volume_text(text: str) -> dict[str, Any]:
     path, _, flag = rest.partition(":")
     if not source or not path or flag not in ("", "ro", "rw"):
         raise InvalidRequestError(
-            f"{text!r} is not a volume mount", code="VOLUME_INVALID", remedy="write it as NAME:/path or NAME:/path:ro"
+            f"{text!r} is not a volume mount", code="volume_invalid", remedy="write it as NAME:/path or NAME:/path:ro"
         )
     return _mount(source, path) | ({"read_only": True} if flag == "ro" else {})
 
@@ -159,7 +159,7 @@ def seconds(value: Duration) -> float:
     if result < 0:
         raise InvalidRequestError(
             f"{value!r} is not a duration",
-            code="DURATION_INVALID",
+            code="duration_invalid",
             remedy='write a number and ms, s, m, h, d or w: "10m"',
         )
     return result

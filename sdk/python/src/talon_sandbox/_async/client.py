@@ -128,7 +128,7 @@ class AsyncClient:
             if "sandbox" in line:
                 yield AsyncSandbox(self, parse(SandboxInfo, line["sandbox"]))
             elif "error" in line:
-                yield from_fields(line["error"], int(line.get("status", 0)), {})
+                yield from_fields(line["error"], 0, {})
 
     async def _lines(self, call: Call) -> AsyncIterator[Any]:
         decoder = NDJSONDecoder()

@@ -152,7 +152,7 @@ class AsyncFiles:
         try:
             file = await blocking(source.open, "rb")
         except OSError as error:
-            raise TransferError(f"cannot read {source}", code="LOCAL_FILE", cause=str(error)) from error
+            raise TransferError(f"cannot read {source}", code="local_file", cause=str(error)) from error
         with file:
             size = source.stat().st_size
             permissions = mode or f"{source.stat().st_mode & 0o777:04o}"
@@ -208,7 +208,7 @@ class AsyncFiles:
                     await blocking(file.write, piece)
             await blocking(draft.replace, target)
         except OSError as error:
-            raise TransferError(f"cannot write {target}", code="LOCAL_FILE", cause=str(error)) from error
+            raise TransferError(f"cannot write {target}", code="local_file", cause=str(error)) from error
         finally:
             await blocking(draft.unlink, missing_ok=True)
         return Transfer(1, size)

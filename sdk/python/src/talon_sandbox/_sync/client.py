@@ -127,7 +127,7 @@ class Client:
             if "sandbox" in line:
                 yield Sandbox(self, parse(SandboxInfo, line["sandbox"]))
             elif "error" in line:
-                yield from_fields(line["error"], int(line.get("status", 0)), {})
+                yield from_fields(line["error"], 0, {})
 
     def _lines(self, call: Call) -> Iterator[Any]:
         decoder = NDJSONDecoder()

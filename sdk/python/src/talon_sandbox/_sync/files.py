@@ -148,7 +148,7 @@ class Files:
         try:
             file = blocking(source.open, "rb")
         except OSError as error:
-            raise TransferError(f"cannot read {source}", code="LOCAL_FILE", cause=str(error)) from error
+            raise TransferError(f"cannot read {source}", code="local_file", cause=str(error)) from error
         with file:
             size = source.stat().st_size
             permissions = mode or f"{source.stat().st_mode & 0o777:04o}"
@@ -204,7 +204,7 @@ class Files:
                     blocking(file.write, piece)
             blocking(draft.replace, target)
         except OSError as error:
-            raise TransferError(f"cannot write {target}", code="LOCAL_FILE", cause=str(error)) from error
+            raise TransferError(f"cannot write {target}", code="local_file", cause=str(error)) from error
         finally:
             blocking(draft.unlink, missing_ok=True)
         return Transfer(1, size)

@@ -70,11 +70,11 @@ class Images:
             for piece in answer:
                 for step in decoder.feed(piece):
                     if "error" in step:
-                        raise from_fields(step["error"], int(step["error"].get("status", 500)), answer.headers)
+                        raise from_fields(step["error"], 0, answer.headers)
                     yield step
                     if "image" in step:
                         return
-        raise NetworkError("the server stopped before the image was done", code="CONNECTION_LOST", remedy="try again")
+        raise NetworkError("the server stopped before the image was done", code="connection_lost", remedy="try again")
 
     def _last(self, steps: Iterator[dict[str, Any]]) -> Image:
         result: dict[str, Any] = {}

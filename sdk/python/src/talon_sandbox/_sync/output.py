@@ -29,13 +29,13 @@ def output_events(transport: Transport, call: Call) -> Iterator[tuple[str, dict[
             for event in decoder.feed(piece):
                 fields = event.json()
                 if event.name == "error":
-                    raise from_fields(fields, answer.status, answer.headers)
+                    raise from_fields(fields, 0, answer.headers)
                 yield event.name, fields
                 if event.name == "exit":
                     return
     raise NetworkError(
         "the output ended before the command did",
-        code="CONNECTION_LOST",
+        code="connection_lost",
         cause="the connection was closed without an exit event",
         remedy="see with sb.info() whether the sandbox still runs, then run the command again",
         retryable=True,

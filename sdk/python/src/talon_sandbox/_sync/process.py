@@ -70,7 +70,7 @@ class Process:
             left = None if left is None else left - step
             if left is not None and left <= 0:
                 raise TalonTimeoutError(
-                    f"process {self.id} still runs", code="TIMEOUT", remedy="wait longer, or kill() it"
+                    f"process {self.id} still runs", code="timeout", remedy="wait longer, or kill() it"
                 )
 
     def logs(

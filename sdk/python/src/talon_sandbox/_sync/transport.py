@@ -156,7 +156,7 @@ class Transport:
             refusal = from_answer(answer.status, answer.headers, answer.read())
         finally:
             answer.close()
-        if not call.repeatable:
+        if not call.repeatable or refusal.code == "queue_timeout":
             return None, refusal
         delay = self._retry.after_answer(
             attempt, waited_s, answer.status, answer.headers, idempotent=call.safe_to_repeat
@@ -202,15 +202,15 @@ def network_error(error: Exception, server: str) -> TalonError:
     """The SDK's error for one of the HTTP library."""
     cause = str(error) or type(error).__name__
     if isinstance(error, _TIMEOUTS):
-        return TalonTimeoutError(f"{server} did not answer in time", code="TIMEOUT", cause=cause, remedy="try again")
+        return TalonTimeoutError(f"{server} did not answer in time", code="timeout", cause=cause, remedy="try again")
     if isinstance(error, httpcore.ConnectError):
         return NetworkError(
             f"cannot reach the server at {server}",
-            code="SERVER_UNREACHABLE",
+            code="server_unreachable",
             cause=cause,
             remedy="start it (talon-server all), or name another with --server or TALON_SANDBOX_SERVER",
             retryable=True,
         )
     return NetworkError(
-        f"the connection to {server} broke", code="CONNECTION_LOST", cause=cause, remedy="try again", retryable=True
+        f"the connection to {server} broke", code="connection_lost", cause=cause, remedy="try again", retryable=True
     )

@@ -97,7 +97,7 @@ def _opened(path: str) -> BinaryIO:
     try:
         return sys.stdin.buffer if path == "-" else Path(path).open("rb")
     except OSError as error:
-        raise TransferError(f"cannot read {path}", code="LOCAL_FILE", cause=str(error)) from error
+        raise TransferError(f"cannot read {path}", code="local_file", cause=str(error)) from error
 
 
 def _build_base(session: Session) -> None:
@@ -108,7 +108,7 @@ def _build(session: Session) -> None:
     given = session.options
     directory = Path(given.directory)
     if not directory.is_dir():
-        raise TransferError(f"{directory} is not a directory", code="LOCAL_FILE")
+        raise TransferError(f"{directory} is not a directory", code="local_file")
     arguments = [f"{key}={value}" for key, value in pairs(given.build_arg, "build argument").items()]
     steps = session.client.images.build_progress(
         pack(directory, [0, 0]), given.name, file=given.file, build_arg=arguments
