@@ -54,7 +54,7 @@ class _Directory:
 
     def locate(self, ref: str) -> Located:
         if ref != ID:
-            raise TalonError("NOT_FOUND", "There is no such sandbox.")
+            raise TalonError("sandbox_not_found")
         return Located(ID, self.socket, TOKEN, self.world.renews)
 
     def admits(self, key: str) -> bool:
@@ -69,7 +69,7 @@ async def world(script: Script) -> AsyncIterator[World]:
     """`script` plays the agent, once for each connection."""
     with tempfile.TemporaryDirectory() as home:
         directory = _Directory(Path(home) / "agent.sock")
-        gateway = Gateway(directory, egress=_egress, status_of=lambda error: (404, error.code), domain="box.test")
+        gateway = Gateway(directory, egress=_egress, words=lambda error: (error.status, error.code), domain="box.test")
         listener = socket.create_server(("127.0.0.1", 0))
         made = directory.world = World(listener.getsockname()[1], gateway)
         agent = await asyncio.start_unix_server(_counted(script, made), directory.socket)

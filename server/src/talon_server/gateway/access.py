@@ -42,12 +42,12 @@ class Directory(Protocol):
 
 
 class Refused(Exception):
-    """The gateway's own refusals: HTTP status, OpenSandbox's code, and what to do."""
+    """The gateway's own refusals: the platform's error, and the code OpenSandbox's clients know for it."""
 
-    def __init__(self, status: int, code: str, message: str, remedy: str = "", *, retry_after_s: int | None = None):
-        super().__init__(message)
-        self.status, self.code, self.message, self.remedy = status, code, message, remedy
-        self.retry_after_s = retry_after_s
+    def __init__(self, opensandbox_code: str, error: TalonError) -> None:
+        super().__init__(error.message)
+        self.opensandbox_code = opensandbox_code
+        self.error = error
 
 
 def admit(route: Route, headers: Mapping[bytes, bytes], directory: Directory) -> Located:
@@ -59,11 +59,11 @@ def admit(route: Route, headers: Mapping[bytes, bytes], directory: Directory) ->
     try:
         located = directory.locate(route.sandbox)
     except TalonError as error:
-        raise _unauthorized(route) from error
+        raise _unauthorized() from error
     tokens = [headers[name] for name in _TOKEN_FIELDS if name in headers]
     if _any_equal([*tokens, bearer], located.token) or _signed(route, located):
         return located
-    raise _unauthorized(route)
+    raise _unauthorized()
 
 
 def _signed(route: Route, located: Located) -> bool:
@@ -80,12 +80,7 @@ def _bearer(value: bytes) -> bytes:
     return value[7:].strip() if value[:7].lower() == b"bearer " else b""
 
 
-def _unauthorized(route: Route) -> Refused:
-    if route.native:
-        return Refused(401, "UNAUTHENTICATED", "This needs an API key or the sandbox's token.", "Send Authorization.")
-    return Refused(
-        401,
-        "MISSING_OR_INVALID_SECURE_ACCESS",
-        "This sandbox needs its token, an API key or a signed address that has not expired: send every entry of "
-        "the endpoint's 'headers' with each request.",
-    )
+def _unauthorized() -> Refused:
+    remedy = "Send an API key, every entry of the endpoint's 'headers', or use a signed address that has not expired."
+    error = TalonError("unauthorized", "This sandbox needs its token or an API key.", remedy=remedy)
+    return Refused("MISSING_OR_INVALID_SECURE_ACCESS", error)

@@ -30,23 +30,23 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 EgressApp = Callable[[Located, str, Scope, Receive, Send], Awaitable[None]]
-StatusOf = Callable[[TalonError], tuple[int, str]]
-"""The HTTP status of an error and its code in OpenSandbox's words."""
+Words = Callable[[TalonError], tuple[int, str]]
+"""An error's HTTP status and code for OpenSandbox's clients."""
 
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
 
 class Gateway:
-    """`egress` answers port 18080 (it is the server's own), `status_of` maps the error tree to HTTP."""
+    """`egress` answers port 18080 (it is the server's own), `words` names errors for OpenSandbox's clients."""
 
     def __init__(
-        self, directory: Directory, *, egress: EgressApp, status_of: StatusOf, domain: str = "", via_tls: bool = False
+        self, directory: Directory, *, egress: EgressApp, words: Words, domain: str = "", via_tls: bool = False
     ) -> None:
         self.directory = directory
         self.domain = domain
         self.pool = ConnectionPool()
         self._egress = egress
-        self._status_of = status_of
+        self._words = words
         self._scheme = "https" if via_tls else ""
 
     def route(self, raw_path: bytes, headers: Mapping[bytes, bytes]) -> Route | None:
@@ -108,7 +108,7 @@ class Gateway:
                     continue
                 if answer.begun:
                     return  # the server closes the connection: the client sees that its answer was cut
-                raise Refused(502, "BACKEND_RESPONSE_FAILED", f"The sandbox gave no answer: {gone}.") from gone
+                raise no_answer(gone) from gone
             finally:
                 exchange.release(self.pool, located)
 
@@ -116,9 +116,7 @@ class Gateway:
         try:
             return await self.pool.take(located.socket)
         except OSError as error:
-            raise Refused(
-                502, "BACKEND_CONNECTION_FAILED", "The sandbox's agent does not answer.", retry_after_s=1
-            ) from error
+            raise not_there(error) from error
 
     async def _refuse(self, error: Exception, native: bool, request_id: bytes, send: Send) -> None:
         status, fields, body = self.problem(error, native, request_id)
@@ -129,24 +127,21 @@ class Gateway:
         self, error: Exception, native: bool, request_id: bytes
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """An error as status, header fields and body; under /v2 with cause and remedy, else `{code, message}`."""
-        remedy, cause, retryable, retry_after = "", "", False, None
-        if isinstance(error, TalonError):
-            status, opensandbox_code = self._status_of(error)
-            code = error.code if native else opensandbox_code
-            message, remedy, cause, retryable = error.message, error.remedy, error.cause, error.retryable
-        elif isinstance(error, Refused):
-            status, code, message = error.status, error.code, error.message
-            remedy, retry_after = error.remedy, error.retry_after_s
+        if isinstance(error, Refused):
+            own, code = error.error, error.opensandbox_code
+            status = own.status
         else:
-            status, code, message = 400, "INVALID_REQUEST", str(error)
-        shape: dict[str, Any] = {"code": code, "message": message}
+            own = error if isinstance(error, TalonError) else TalonError("invalid_request", str(error))
+            status, code = self._words(own)
+        shape: dict[str, Any] = {"code": code, "message": f"{own} {own.remedy}"}
         if native:
-            shape |= {"cause": cause, "remedy": remedy, "retryable": retryable, "request_id": request_id.decode()}
+            status, shape = own.status, {"code": own.code, "message": own.message, "cause": own.cause}
+            shape |= {"remedy": own.remedy, "retryable": own.retryable, "request_id": request_id.decode()}
         body = json.dumps(shape, separators=(",", ":")).encode()
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         fields.append((b"x-request-id", request_id))
-        if retry_after is not None:
-            fields.append((b"retry-after", b"%d" % retry_after))
+        if own.retry_after_s is not None:
+            fields.append((b"retry-after", b"%d" % max(1, round(own.retry_after_s))))
         return status, fields, body
 
 
@@ -239,7 +234,7 @@ class _Answer:
     async def relay(self, connection: AgentConnection) -> None:
         head = await connection.head()
         if head.status == 101:
-            raise Refused(502, "BACKEND_RESPONSE_FAILED", "The sandbox switched protocols unasked.")
+            raise no_answer("it switched protocols unasked")
         fields = response_fields(head.fields, prefix=self._prefix, to_user=self._to_user)
         if not any(name == b"x-request-id" for name, _ in fields):
             fields.append((b"x-request-id", self._request_id))
@@ -257,6 +252,16 @@ class _Answer:
             await self._send({"type": "http.response.body", "body": data, "more_body": not last})
             if last:
                 return
+
+
+def no_answer(why: object) -> Refused:
+    """The sandbox was reached but gave no usable answer."""
+    return Refused("BACKEND_RESPONSE_FAILED", TalonError("agent_unreachable", cause=str(why)))
+
+
+def not_there(error: OSError) -> Refused:
+    """Nothing listens on the sandbox's socket."""
+    return Refused("BACKEND_CONNECTION_FAILED", TalonError("agent_unreachable", cause=str(error), retry_after_s=1))
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> bytes:

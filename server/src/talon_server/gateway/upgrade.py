@@ -17,7 +17,7 @@ from talon_server.errors import TalonError
 from talon_server.gateway.access import Refused
 from talon_server.gateway.agent import AgentConnection, AgentGone, dial
 from talon_server.gateway.heads import Ambiguous, Peer, first_values, response_fields
-from talon_server.gateway.relay import Gateway, request_id_of
+from talon_server.gateway.relay import Gateway, no_answer, not_there, request_id_of
 from talon_server.gateway.routes import BadRoute, Route
 
 _BODY_LIMIT = 1024 * 1024
@@ -102,7 +102,7 @@ class Tunnel(asyncio.Protocol):
                 raise refusal
             await self._splice(route, method, query, fields, id)
         except AgentGone as gone:
-            self._answer(Refused(502, "BACKEND_RESPONSE_FAILED", f"The sandbox gave no answer: {gone}."), native, id)
+            self._answer(no_answer(gone), native, id)
         except (Refused, BadRoute, Ambiguous, TalonError) as error:
             self._answer(error, native, id)
         finally:
@@ -113,7 +113,7 @@ class Tunnel(asyncio.Protocol):
     async def _splice(self, route: Route, method: bytes, query: bytes, fields: Fields, request_id: bytes) -> None:
         located = self._gateway.enter(route, first_values(fields))
         if route.to_egress:
-            raise Refused(400, "INVALID_REQUEST", "The egress API has no WebSocket; use plain HTTP.")
+            raise BadRoute("the egress API has no WebSocket; use plain HTTP")
         peername = self._transport.get_extra_info("peername")
         secure = self._transport.get_extra_info("sslcontext") is not None
         client = peername[0] if isinstance(peername, tuple) else ""
@@ -123,7 +123,7 @@ class Tunnel(asyncio.Protocol):
         try:
             agent = await dial(located.socket)
         except OSError as error:
-            raise Refused(502, "BACKEND_CONNECTION_FAILED", "The sandbox's agent does not answer.") from error
+            raise not_there(error) from error
         if self._transport.is_closing():
             agent.abort()
             return

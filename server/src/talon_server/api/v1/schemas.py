@@ -147,15 +147,15 @@ class CreateSandbox(BaseModel):
     volumes: list[Volume] = Field(default_factory=list)
     extensions: dict[str, str] = Field(default_factory=dict)
 
-    @field_validator("env", "metadata", "extensions", "volumes", mode="before")
+    @field_validator("env", "metadata", "extensions", mode="before")
     @classmethod
     def _null_is_empty(cls, value: Any) -> Any:
         return {} if value is None else value
 
     @field_validator("volumes", mode="before")
     @classmethod
-    def _no_volumes(cls, value: Any) -> Any:
-        return [] if value == {} else value
+    def _null_is_none(cls, value: Any) -> Any:
+        return [] if value is None else value
 
     @property
     def pool_ref(self) -> str | None:
