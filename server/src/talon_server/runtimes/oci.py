@@ -149,7 +149,9 @@ def _mounts() -> list[dict[str, Any]]:
     return [
         _mount("/proc", "proc", "proc", hard),
         _mount("/dev", "tmpfs", "tmpfs", ["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]),
-        _mount("/dev/pts", "devpts", "devpts", ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]),
+        _mount(
+            "/dev/pts", "devpts", "devpts", ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]
+        ),
         _mount("/dev/shm", "tmpfs", "shm", [*hard, "mode=1777", "size=1073741824"]),
         _mount("/dev/mqueue", "mqueue", "mqueue", hard),
         _mount("/sys", "tmpfs", "tmpfs", [*hard, "mode=755", "size=64k"]),

@@ -1,0 +1,304 @@
+"""One host's sandboxes: the worker port, composed of shells, roots, walls, disk, images and recordings.
+
+`control` calls it through `port.WorkerPort`. The create path is: shell from the pool → limits → root by the helper →
+claim by the agent. Invariant: a create that fails or is cancelled leaves nothing behind; what was claimed is written
+down before the agent is told, so a restarted server adopts it or ends it, whole.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from talon_server.errors import TalonError
+from talon_server.lib.tasks import Tasks
+from talon_server.model.network import NetworkPolicy
+from talon_server.model.sandbox import Resources, SandboxSpec, VolumeMount
+from talon_server.worker.helper import Helper
+from talon_server.worker.link import ask
+from talon_server.worker.port import AgentAddress, Observed, Started, WorkerEvent
+from talon_server.worker.recordings import Recordings
+from talon_server.worker.shells import Shell, ShellPool, Shells, ended
+from talon_server.worker.walls import Walls
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ImageConfig:
+    """What an image says of how to run it."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    workdir: str = ""
+    entrypoint: tuple[str, ...] = ()
+
+
+class Images(Protocol):
+    """Where layers come from; snapshots are images too."""
+
+    def layers(self, image_id: str) -> list[Path]:
+        """Directories, topmost first. Raises image_not_found."""
+
+    def config(self, image_id: str) -> ImageConfig: ...
+
+
+class Disk(Protocol):
+    """Where sandboxes' own files are."""
+
+    async def upper(self, id: str, size_bytes: int) -> Path:
+        """The directory with `upper` and `work`, made when missing, limited to a size (0 = the default)."""
+
+    async def remove(self, id: str) -> None: ...
+
+    async def snapshot(self, id: str, snapshot_id: str) -> int: ...
+
+    async def delete_snapshot(self, snapshot_id: str) -> None: ...
+
+    def known(self) -> list[str]: ...
+
+
+class Volumes(Protocol):
+    """Named volumes and allowed host directories."""
+
+    async def source(self, mount: VolumeMount) -> Path:
+        """The host directory of a mount. Raises volume_not_found or host_path_not_allowed."""
+
+
+class Host:
+    """The worker of this machine."""
+
+    def __init__(
+        self,
+        helper: Helper,
+        shells: Shells,
+        pool: ShellPool,
+        walls: Walls,
+        images: Images,
+        disk: Disk,
+        volumes: Volumes,
+        recordings: Recordings,
+        tasks: Tasks,
+        *,
+        resolver: str,
+        facts: Mapping[str, Any],
+    ) -> None:
+        self._helper = helper
+        self._shells = shells
+        self._pool = pool
+        self._walls = walls
+        self._images = images
+        self._disk = disk
+        self._volumes = volumes
+        self._recordings = recordings
+        self._tasks = tasks
+        self._resolver = resolver
+        self._facts = facts
+        self._running: dict[str, Shell] = {}
+        self._ending: set[str] = set()
+        self._events: asyncio.Queue[WorkerEvent] = asyncio.Queue()
+
+    async def start(self) -> list[Observed]:
+        """Adopt the sandboxes that run, end the shells nobody claimed, sweep the rest, fill the pool."""
+        observed = []
+        living = set()
+        for shell in self._shells.found():
+            living.add(shell.id)
+            id = shell.claim.get("id")
+            if id is None or not shell.claim.get("told"):
+                await self._shells.end(shell)
+                await self._shells.sweep(shell)
+                continue
+            self._watch(id, shell)
+            observed.append(Observed(id, "paused" if shell.cgroup.frozen() else "running", self.agent(id)))
+        await self._shells.sweep_strays(living)
+        self._pool.open()
+        return observed
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        await self._pool.drain()
+        for shell in self._running.values():
+            shell.close()
+        self._helper.close()
+
+    async def create(self, id: str, token: str, spec: SandboxSpec, image_id: str) -> Started:
+        clock = _Clock()
+        layers, config = self._images.layers(image_id), self._images.config(image_id)
+        async with AsyncExitStack() as undo:
+            shell, pooled = await self._pool.take()
+            undo.push_async_callback(self._abandon, shell)
+            clock.lap("shell_ms")
+            upper = await self._disk.upper(id, spec.resources.disk_bytes)
+            undo.push_async_callback(self._disk.remove, id)
+            shell.cgroup.limit(spec.resources)
+            self._walls.apply(shell.slot, spec.network)
+            clock.lap("limits_ms")
+            await self._helper.root(await self._order(shell, spec, layers, upper))
+            clock.lap("root_ms")
+            shell.save_claim({"id": id, "token": token, "told": False, "network": None})
+            await self._claim(shell, _settings(id, token, spec, config, self._resolver), spec)
+            shell.save_claim({"id": id, "token": token, "told": True})
+            clock.lap("claim_ms")
+            undo.pop_all()
+        self._watch(id, shell)
+        return Started(self.agent(id), str(shell.slot.address), pooled, clock.laps)
+
+    async def _order(self, shell: Shell, spec: SandboxSpec, layers: list[Path], upper: Path) -> dict[str, Any]:
+        volumes = [
+            {
+                "source": str(await self._volumes.source(mount)),
+                "subpath": mount.subpath,
+                "target": mount.path,
+                "read_only": mount.read_only,
+            }
+            for mount in spec.volumes
+        ]
+        return {
+            "pid": shell.pid,
+            "uid": shell.slot.uid,
+            "gid": shell.slot.uid,
+            "layers": [str(layer) for layer in layers],
+            "upper": str(upper),
+            "volumes": volumes,
+        }
+
+    async def _claim(self, shell: Shell, settings: dict[str, Any], spec: SandboxSpec) -> None:
+        descriptors = shell.cgroup.descriptors()
+        try:
+            if spec.recording.mode != "off":
+                descriptors["recording"] = self._open_recording(settings["id"], strict=spec.recording.strict)
+            descriptors = {name: number for name, number in descriptors.items() if number >= 0}
+            settings = {**settings, "fds": list(descriptors)}
+            await ask(shell.control_socket, {"op": "claim", "settings": settings}, list(descriptors.values()))
+        finally:
+            for number in descriptors.values():
+                if number >= 0:
+                    os.close(number)
+
+    def _open_recording(self, id: str, *, strict: bool) -> int:
+        try:
+            return self._recordings.open(id)
+        except OSError as error:
+            if strict:
+                raise TalonError("recording_unavailable", cause=error.strerror) from error
+            log.warning("sandbox %s runs without a recording: %s", id, error)
+            return -1
+
+    async def _abandon(self, shell: Shell) -> None:
+        await self._shells.end(shell)
+        self._tasks.start(f"sweep {shell.id}", self._shells.sweep(shell))
+
+    def _watch(self, id: str, shell: Shell) -> None:
+        self._running[id] = shell
+        self._tasks.start(f"watch {id}", self._await_end(id, shell))
+
+    async def _await_end(self, id: str, shell: Shell) -> None:
+        await ended(shell.pidfd)
+        wanted = id in self._ending
+        self._ending.discard(id)
+        self._running.pop(id, None)
+        await self._shells.sweep(shell)
+        if not wanted:
+            reason = "the sandbox's first process ended"
+            self._events.put_nowait(WorkerEvent(id, "exited", {"reason": reason}))
+
+    async def stop(self, id: str, *, grace_s: float) -> None:
+        shell = self._running.get(id)
+        if shell is None:
+            return
+        self._ending.add(id)
+        if shell.cgroup.frozen():
+            await shell.cgroup.freeze(False)
+        try:
+            await ask(shell.control_socket, {"op": "stop", "grace_ms": int(grace_s * 1000)})
+            async with asyncio.timeout(grace_s + STOP_GRACE_S):
+                await ended(shell.pidfd)
+        except (TalonError, TimeoutError):
+            await self._shells.end(shell)
+        self._running.pop(id, None)
+
+    async def destroy(self, id: str) -> None:
+        shell = self._running.pop(id, None)
+        if shell is not None:
+            self._ending.add(id)
+            await self._shells.end(shell)
+        self._tasks.start(f"remove {id}", self._disk.remove(id))
+
+    async def pause(self, id: str) -> None:
+        await self._shell(id).cgroup.freeze(True)
+
+    async def resume(self, id: str) -> None:
+        await self._shell(id).cgroup.freeze(False)
+
+    async def resize(self, id: str, resources: Resources) -> None:
+        self._shell(id).cgroup.limit(resources)
+
+    async def set_network(self, id: str, policy: NetworkPolicy) -> None:
+        self._walls.apply(self._shell(id).slot, policy)
+
+    async def snapshot(self, id: str, snapshot_id: str) -> int:
+        return await self._disk.snapshot(id, snapshot_id)
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        await self._disk.delete_snapshot(snapshot_id)
+
+    def agent(self, id: str) -> AgentAddress:
+        shell = self._shell(id)
+        return AgentAddress(shell.agent_socket, shell.claim["token"])
+
+    async def events(self) -> AsyncIterator[WorkerEvent]:
+        while True:
+            yield await self._events.get()
+
+    async def capacity(self) -> Mapping[str, Any]:
+        return {
+            **self._facts,
+            "sandboxes": len(self._running),
+            "pool": {"level": self._pool.level, "target": self._pool.target, "misses": self._pool.misses},
+        }
+
+    def _shell(self, id: str) -> Shell:
+        shell = self._running.get(id)
+        if shell is None:
+            raise TalonError("sandbox_not_running")
+        return shell
+
+
+def _settings(id: str, token: str, spec: SandboxSpec, config: ImageConfig, resolver: str) -> dict[str, Any]:
+    resources = spec.resources
+    limits = {"memory": resources.memory_bytes or None, "cpu": resources.cpu or None, "pids": resources.pids or None}
+    recording = spec.recording
+    return {
+        "id": id,
+        "token": token,
+        "hostname": spec.hostname or id.replace("_", "-")[:63],
+        "env": {**config.env, **spec.env},
+        "user": spec.user or config.user,
+        "workdir": spec.workdir or config.workdir,
+        "entrypoint": list(spec.entrypoint) if spec.entrypoint else None,
+        "dns": [resolver],
+        "record": {"mode": recording.mode, "input": recording.input, "strict": recording.strict},
+        "extensions": dict(spec.extensions),
+        "limits": limits,
+    }
+
+
+class _Clock:
+    """Milliseconds between laps."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._at = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = round((now - self._at) * 1000, 3)
+        self._at = now

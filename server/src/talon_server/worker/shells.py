@@ -1,0 +1,280 @@
+"""Shells: containers already started, waiting on an empty root for a sandbox to be claimed into them.
+
+`ShellPool` keeps some ready, so that a create only has to claim one; an empty pool starts one on the spot, by the same
+path. A shell is used once. Its directory `<home>/run/shells/<id>` holds the bundle, the two sockets its agent
+listens on, its log and, once claimed, `claim.json`. Called by `worker.host`.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from talon_server.errors import TalonError
+from talon_server.lib.tasks import Tasks
+from talon_server.runtimes.oci import Runtime, ShellSpec, write_bundle
+from talon_server.worker.cgroups import Cgroup
+from talon_server.worker.link import ask, listen
+from talon_server.worker.slots import Slot, Slots
+from talon_server.worker.walls import Walls
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Shell:
+    """One started shell. `pidfd` becomes readable when its first process ends."""
+
+    id: str
+    slot: Slot
+    directory: Path
+    pid: int
+    pidfd: int
+    cgroup: Cgroup
+    claim: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def agent_socket(self) -> Path:
+        return self.directory / "agent.sock"
+
+    @property
+    def control_socket(self) -> Path:
+        return self.directory / "control.sock"
+
+    def save_claim(self, claim: dict[str, Any]) -> None:
+        """Write down whose shell this is now, for the next server; before the agent is told."""
+        self.claim = claim
+        part = self.directory / "claim.part"
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(claim, file)
+        part.rename(self.directory / "claim.json")
+
+    def alive(self) -> bool:
+        """Does its first process still live?"""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return _start_time(self.pid) is not None
+
+    def close(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+class Shells:
+    """How shells are started, found again and ended."""
+
+    def __init__(self, run: Path, runtime: Runtime, slots: Slots, walls: Walls) -> None:
+        self._run = run
+        self._runtime = runtime
+        self._slots = slots
+        self._walls = walls
+
+    @property
+    def directory(self) -> Path:
+        return self._run / "shells"
+
+    def prepare(self) -> None:
+        """Make the directories and the root that every shell starts on."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root = self._run / "shell-root"
+        for name in ("newroot", "proc", "dev", "sys", "tmp"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        target = root / "agent"
+        if not target.exists() or target.read_bytes() != self._runtime.agent.read_bytes():
+            part = root / ".agent"
+            shutil.copy(self._runtime.agent, part)
+            part.chmod(0o755)
+            part.rename(target)
+        for place in (self._run, root):
+            place.chmod(0o711)
+
+    async def start(self) -> Shell:
+        """A new shell whose agent listens. On error nothing is left of it."""
+        slot = self._slots.take()
+        if slot is None:
+            slot = await self._slots.make()
+            self._walls.add(slot)
+        try:
+            return await self._start(slot)
+        except BaseException:
+            self._slots.give(slot)
+            raise
+
+    async def _start(self, slot: Slot) -> Shell:
+        id = f"s{slot.number}-{secrets.token_hex(4)}"
+        directory = self.directory / id
+        cgroup = f"/talon-{self._slots.plan.instance}/{id}"
+        spec = ShellSpec(id, directory, slot.uid, slot.uid, slot.netns, cgroup)
+        write_bundle(spec, self._run / "shell-root")
+        try:
+            with (
+                listen(directory / "agent.sock", socket.SOCK_STREAM) as agent,
+                listen(directory / "control.sock", socket.SOCK_SEQPACKET) as control,
+                (directory / "agent.log").open("ab") as output,
+            ):
+                pid = await self._runtime.start(spec, (agent.fileno(), control.fileno()), output.fileno())
+        except BaseException:
+            await self._runtime.delete(id)
+            Cgroup.of(cgroup).remove()
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        return Shell(id, slot, directory, pid, os.pidfd_open(pid), Cgroup.of(cgroup))
+
+    def found(self) -> Iterator[Shell]:
+        """The shells that an earlier server left and that still live."""
+        for directory in sorted(self.directory.iterdir()):
+            number = directory.name[1:].split("-")[0]
+            try:
+                pid = int((directory / "pid").read_text())
+                pidfd = os.pidfd_open(pid)
+            except (OSError, ValueError):
+                continue
+            cgroup = f"/talon-{self._slots.plan.instance}/{directory.name}"
+            if not _in_cgroup(pid, cgroup):
+                os.close(pidfd)
+                continue
+            claim = directory / "claim.json"
+            told = json.loads(claim.read_text()) if claim.exists() else {}
+            yield Shell(
+                directory.name, self._slots.plan.slot(int(number)), directory, pid, pidfd, Cgroup.of(cgroup), told
+            )
+
+    async def end(self, shell: Shell) -> None:
+        """Kill a shell and wait for the end of its first process; the rest is `sweep`'s."""
+        try:
+            signal.pidfd_send_signal(shell.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        if shell.cgroup.frozen():
+            await shell.cgroup.freeze(False)
+        await ended(shell.pidfd)
+
+    async def sweep(self, shell: Shell) -> None:
+        """Remove what is left of an ended shell and take its slot back."""
+        shell.close()
+        await self._runtime.delete(shell.id)
+        for _ in range(200):
+            if shell.cgroup.remove():
+                break
+            await asyncio.sleep(0.01)
+        shutil.rmtree(shell.directory, ignore_errors=True)
+        self._walls.reset(shell.slot)
+        self._slots.give(shell.slot)
+
+    async def sweep_strays(self, living: set[str]) -> None:
+        """Remove every directory and runtime entry of a shell that lives no more."""
+        names = {entry.name for entry in self.directory.iterdir()} | set(self._runtime.known())
+        for name in sorted(names - living):
+            await self._runtime.delete(name)
+            Cgroup.of(f"/talon-{self._slots.plan.instance}/{name}").remove()
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+
+
+class ShellPool:
+    """Ready shells. `target` is how many to keep; demand of the last minute raises it up to `maximum`."""
+
+    def __init__(self, shells: Shells, tasks: Tasks, minimum: int, maximum: int) -> None:
+        self._shells = shells
+        self._tasks = tasks
+        self._minimum = minimum
+        self._maximum = maximum
+        self._ready: deque[Shell] = deque()
+        self._takes: deque[float] = deque(maxlen=1024)
+        self._wanted = asyncio.Event()
+        self._closing = False
+        self.misses = 0
+
+    @property
+    def level(self) -> int:
+        return len(self._ready)
+
+    @property
+    def target(self) -> int:
+        """Enough for what one second of the last ten took, within the bounds."""
+        now = time.monotonic()
+        recent = sum(1 for at in self._takes if now - at < 10)
+        return max(self._minimum, min(self._maximum, recent // 4))
+
+    def open(self) -> None:
+        """Begin to fill."""
+        self._wanted.set()
+        self._tasks.start("shell pool", self._fill())
+
+    async def take(self) -> tuple[Shell, bool]:
+        """A shell, and whether it was ready."""
+        self._takes.append(time.monotonic())
+        self._wanted.set()
+        while self._ready:
+            shell = self._ready.popleft()
+            if shell.alive():
+                return shell, True
+            await self._shells.sweep(shell)
+        self.misses += 1
+        return await self._shells.start(), False
+
+    async def _fill(self) -> None:
+        failures = 0
+        while not self._closing:
+            if len(self._ready) >= self.target:
+                self._wanted.clear()
+                await self._wanted.wait()
+                continue
+            try:
+                shell = await self._shells.start()
+                await ask(shell.control_socket, {"op": "ping"})
+            except TalonError as error:
+                failures += 1
+                log.warning("the shell pool could not be filled: %s", error)
+                await asyncio.sleep(min(30.0, 0.2 * 2**failures))
+                continue
+            failures = 0
+            self._ready.append(shell)
+
+    async def drain(self) -> None:
+        """End the shells nobody claimed."""
+        self._closing = True
+        while self._ready:
+            shell = self._ready.popleft()
+            await self._shells.end(shell)
+            await self._shells.sweep(shell)
+
+
+async def ended(pidfd: int) -> None:
+    """Wait until the process behind a pidfd has ended."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.add_reader(pidfd, lambda: done.done() or done.set_result(None))
+    try:
+        await done
+    finally:
+        loop.remove_reader(pidfd)
+
+
+def _start_time(pid: int) -> str | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state = stat.rpartition(") ")[2][:1]
+    return None if state in ("Z", "X", "") else state
+
+
+def _in_cgroup(pid: int, cgroup: str) -> bool:
+    try:
+        return cgroup in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return False
