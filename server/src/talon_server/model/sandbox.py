@@ -6,6 +6,7 @@ Every dialect's state names are derived from `State`; which change of state is l
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -90,3 +91,42 @@ class SandboxSpec:
     snapshot: str | None = None
     hostname: str = ""
     lifecycle: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One sandbox as it stands. Times are UTC; `ended_at` is set once it is failed or terminated.
+
+    `token` opens its agent; `ttl_s` is what was asked last, None for no end; `idempotency` is the key it was made with.
+    """
+
+    id: str
+    name: str
+    tenant: str
+    spec: SandboxSpec
+    state: State
+    token: str
+    created_at: datetime
+    image_id: str = ""
+    reason: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    started_at: datetime | None = None
+    expires_at: datetime | None = None
+    ended_at: datetime | None = None
+    changed_at: datetime | None = None
+    ttl_s: float | None = None
+    ip: str = ""
+    pooled: bool = False
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+    key_id: str = ""
+    idempotency: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Neither failed nor terminated."""
+        return self.ended_at is None
+
+
+def may(before: State, after: State) -> bool:
+    """Is this change of state legal?"""
+    return after in TRANSITIONS[before]
