@@ -69,7 +69,7 @@ impl Describer {
             kind: kind(about, "directory"),
             size: about.len(),
             modified_at: clock::rfc3339(modified),
-            created_at: clock::rfc3339(about.created().unwrap_or(modified)),
+            created_at: clock::rfc3339(created(about).unwrap_or(modified)),
             owner: name(&mut self.users, about.uid(), users::user_name),
             group: name(&mut self.groups, about.gid(), users::group_name),
             mode: modes::to_execd(about.mode()),
@@ -100,6 +100,11 @@ impl Describer {
             target: target.map(|target| target.to_string_lossy().into_owned()),
         }
     }
+}
+
+/// Birth time, where the file system keeps one.
+fn created(about: &Metadata) -> Option<SystemTime> {
+    about.created().ok().filter(|&time| time > SystemTime::UNIX_EPOCH)
 }
 
 fn kind(about: &Metadata, directory: &'static str) -> &'static str {

@@ -30,7 +30,7 @@ struct Metadata {
 /// The part whose data is coming in.
 enum Part {
     Metadata(Vec<u8>),
-    File(Draft, Option<Place>),
+    File(Box<(Draft, Option<Place>)>),
     Ignored,
 }
 
@@ -76,7 +76,7 @@ impl Upload<'_> {
                     Some(place) => Draft::beside(self.identity, place)?,
                     None => Draft::aside(self.identity)?,
                 };
-                Part::File(draft.hashed(self.agent.recorder.commands()), place)
+                Part::File(Box::new((draft.hashed(self.agent.recorder.commands()), place)))
             }
             _ => Part::Ignored,
         };
@@ -89,7 +89,7 @@ impl Upload<'_> {
                 return Err(metadata("it is larger than 64 KiB"))
             }
             Part::Metadata(text) => text.extend_from_slice(data),
-            Part::File(draft, _) => draft.write(data).await?,
+            Part::File(file) => file.0.write(data).await?,
             Part::Ignored => {}
         }
         Ok(())
@@ -104,8 +104,10 @@ impl Upload<'_> {
                     None => self.places.push_back(place),
                 }
             }
-            Part::File(draft, Some(place)) => self.publish(draft, &place).await?,
-            Part::File(draft, None) => self.drafts.push_back(draft),
+            Part::File(file) => match *file {
+                (draft, Some(place)) => self.publish(draft, &place).await?,
+                (draft, None) => self.drafts.push_back(draft),
+            },
             Part::Ignored => {}
         }
         Ok(())

@@ -11,6 +11,7 @@ mod response;
 pub mod sse;
 mod upgrade;
 
+pub use chunked::{Decoder, Step};
 pub use request::{Headers, Query, Request, RequestBody};
 pub use response::{Body, BodyWriter, Response};
 pub use upgrade::Upgraded;

@@ -127,6 +127,11 @@ impl BodyWriter {
         Self { connection, chunked, silent }
     }
 
+    /// Sends the head now, when the first bytes of the body may be long in coming.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        self.connection.send(b"").await
+    }
+
     pub async fn write(&mut self, data: &[u8]) -> io::Result<()> {
         if data.is_empty() || self.silent {
             return Ok(());
