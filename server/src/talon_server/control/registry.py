@@ -1,0 +1,166 @@
+"""The sandboxes as they stand: living ones in memory, every change written to the store before it is seen.
+
+Only `lifecycle` and what it is made of call it. Invariant: memory holds exactly the rows that have not ended.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from talon_server.control.events import Events
+from talon_server.errors import TalonError
+from talon_server.model.sandbox import Sandbox, State, may
+from talon_server.store.sandboxes import SandboxStore
+
+_ENDED = (State.FAILED, State.TERMINATED)
+
+
+class Registry:
+    """All sandboxes."""
+
+    def __init__(self, store: SandboxStore, events: Events) -> None:
+        self._store = store
+        self._events = events
+        self._living: dict[str, Sandbox] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self._unsaved: set[str] = set()
+
+    def load(self) -> list[Sandbox]:
+        """Read what had not ended when the last server stopped."""
+        for sandbox in self._store.living():
+            self._index(sandbox)
+        return list(self._living.values())
+
+    def reserve(self, sandbox: Sandbox, *, save: bool) -> None:
+        """A new sandbox, in memory and, if `save`, in the store. Raises name_taken."""
+        owner = (sandbox.tenant, sandbox.name)
+        if sandbox.name and owner in self._names:
+            raise TalonError("name_taken", f"a sandbox named {sandbox.name!r} exists already")
+        if save:
+            self._store.add(sandbox)
+        else:
+            self._unsaved.add(sandbox.id)
+        self._index(sandbox)
+
+    def release(self, id: str) -> None:
+        """Forget a sandbox that never came to be; its row, if it has one, ends as failed."""
+        sandbox = self._living.get(id)
+        if sandbox is not None and id in self._unsaved:
+            self._unindex(sandbox)
+
+    def change(self, id: str, state: State | None = None, **fields: Any) -> Sandbox:
+        """Write a change, then show it. Raises invalid_transition, sandbox_not_found."""
+        before = self._living.get(id)
+        if before is None:
+            raise TalonError("sandbox_not_found", f"there is no sandbox {id}")
+        if state is not None and state is not before.state:
+            if not may(before.state, state):
+                raise TalonError("invalid_transition", f"a sandbox that is {before.state} cannot become {state}")
+            fields |= {"state": state, "changed_at": datetime.now(UTC)}
+            if state in _ENDED:
+                fields["ended_at"] = fields["changed_at"]
+        after = replace(before, **fields)
+        self._save(after)
+        if after.live:
+            self._living[id] = after
+        else:
+            self._unindex(after)
+        if state is not None and state is not before.state:
+            self._events.emit("state", id, after.tenant, state=str(state), reason=after.reason)
+        return after
+
+    def _save(self, sandbox: Sandbox) -> None:
+        if sandbox.id in self._unsaved:
+            self._store.add(sandbox)
+            self._unsaved.discard(sandbox.id)
+        else:
+            self._store.put(sandbox)
+
+    def find(self, tenant: str | None, ref: str) -> Sandbox:
+        """By id or name, living or ended. Raises sandbox_not_found."""
+        id = self._names.get((tenant, ref), ref) if tenant is not None else ref
+        sandbox = self._living.get(id) or self._store.get(id)
+        if sandbox is None or (tenant is not None and sandbox.tenant != tenant):
+            raise TalonError("sandbox_not_found", f"there is no sandbox {ref!r}")
+        return sandbox
+
+    def living(self, id: str) -> Sandbox | None:
+        return self._living.get(id)
+
+    def all(self, tenant: str | None = None) -> Iterator[Sandbox]:
+        """The living ones."""
+        return (sandbox for sandbox in self._living.values() if tenant in (None, sandbox.tenant))
+
+    def count(self) -> int:
+        return len(self._living)
+
+    def by_idempotency(self, tenant: str, key: str) -> Sandbox | None:
+        """The sandbox made with this key, living or ended."""
+        id = self._keys.get((tenant, key))
+        return self._living.get(id) if id in self._living else self._store.by_idempotency(tenant, key)
+
+    def list(
+        self,
+        tenant: str,
+        *,
+        labels: Mapping[str, str],
+        states: Sequence[State],
+        name: str | None,
+        limit: int,
+        cursor: str,
+    ) -> tuple[list[Sandbox], str | None]:
+        """Newest first; `cursor` continues after the last of the page before. No states: those that live."""
+        before, last = _position(cursor)
+        wanted = tuple(states) or tuple(state for state in State if state not in _ENDED)
+
+        def matches(sandbox: Sandbox) -> bool:
+            return (
+                sandbox.state in wanted
+                and name in (None, sandbox.name)
+                and all(sandbox.labels.get(key) == value for key, value in labels.items())
+            )
+
+        found = [one for one in self.all(tenant) if matches(one) and _order(one) < (before, last)]
+        ended = [state for state in wanted if state in _ENDED]
+        if ended:
+            rows = self._store.ended(tenant=tenant, states=ended, before=before, id=last, limit=limit + 1)
+            found += [one for one in rows if matches(one)]
+        found.sort(key=_order, reverse=True)
+        page = found[:limit]
+        more = len(found) > limit
+        return page, f"{_order(page[-1])[0]!r}:{page[-1].id}" if more and page else None
+
+    def forget_ended(self, older_than_s: float) -> int:
+        """Drop the rows of sandboxes that ended long ago."""
+        return self._store.forget(time.time() - older_than_s)
+
+    def _index(self, sandbox: Sandbox) -> None:
+        self._living[sandbox.id] = sandbox
+        if sandbox.name:
+            self._names[sandbox.tenant, sandbox.name] = sandbox.id
+        if sandbox.idempotency:
+            self._keys[sandbox.tenant, sandbox.idempotency] = sandbox.id
+
+    def _unindex(self, sandbox: Sandbox) -> None:
+        self._living.pop(sandbox.id, None)
+        self._unsaved.discard(sandbox.id)
+        if self._names.get((sandbox.tenant, sandbox.name)) == sandbox.id:
+            del self._names[sandbox.tenant, sandbox.name]
+        self._keys.pop((sandbox.tenant, sandbox.idempotency), None)
+
+
+def _order(sandbox: Sandbox) -> tuple[float, str]:
+    return sandbox.created_at.timestamp(), sandbox.id
+
+
+def _position(cursor: str) -> tuple[float, str]:
+    if not cursor:
+        return float("inf"), ""
+    at, _, id = cursor.partition(":")
+    try:
+        return float(at), id
+    except ValueError as error:
+        raise TalonError("invalid_request", "the cursor is not one that this server gave") from error
