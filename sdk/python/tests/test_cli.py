@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
-from replay import SANDBOX, SB, ReplayServer, Reply, as_events, as_json, as_lines, refusal
+from replay import SANDBOX, SB, Asked, ReplayServer, Reply, as_events, as_json, as_lines, refusal
 from talon_sandbox.cli.app import run
 
 Captured = pytest.CaptureFixture[bytes]
@@ -149,3 +151,37 @@ def test_login_remembers_a_tried_key(
     assert server.asked[-1].headers["authorization"] == "Bearer tln_mine"
     assert run(["context", "ls", "-o", "json"]) == 0
     assert run(["logout"]) == 0
+
+
+def test_interactive_run_carries_input_over(
+    server: ReplayServer, capfdbinary: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = threading.Event()
+
+    def take(asked: Asked) -> Reply:
+        if asked.query.get("eof"):
+            fed.set()
+        return Reply(204)
+
+    def follow(asked: Asked) -> Reply:
+        assert fed.wait(30)
+        return as_events(piece("stdout", b"TEXT"), ending(0))
+
+    server.on("POST", f"{SB}/processes", as_json(PROCESS, 201))
+    server.on("POST", f"{SB}/processes/proc_1/stdin", take)
+    server.on("GET", f"{SB}/processes/proc_1/logs", follow)
+    with tempfile.TemporaryFile() as text:
+        text.write(b"text")
+        text.seek(0)
+        monkeypatch.setattr("talon_sandbox.cli.run.STDIN", text.fileno())
+        assert run(["run", "-i", "demo", "tr a-z A-Z"]) == 0
+    assert capfdbinary.readouterr().out == b"TEXT"
+    assert b"".join(asked.body for asked in server.asked if asked.path.endswith("/stdin")) == b"text"
+
+
+def test_top_shows_what_is_used(server: ReplayServer, capfdbinary: Captured) -> None:
+    server.on("GET", "/v2/sandboxes", as_json({"items": [SANDBOX], "next_cursor": None}))
+    server.on("GET", f"{SB}/metrics", as_json({"cpu_used_pct": 12.5, "memory_bytes": 1048576, "pids": 3}))
+    assert run(["top", "--once"]) == 0
+    shown = capfdbinary.readouterr().out.decode()
+    assert "1 running" in shown and "12.5" in shown and "1MiB" in shown

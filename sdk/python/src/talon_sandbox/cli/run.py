@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -25,6 +27,7 @@ from .arguments import (
     write_bytes,
 )
 
+STDIN = 0
 _STDIN_PIECE = 65536
 
 
@@ -61,18 +64,19 @@ def _in_fresh(session: Session, command: Command) -> int:
             sandbox.destroy()
 
 
-class _termination_as_interrupt:
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
     """SIGTERM and SIGHUP end the run as Ctrl-C does, so that a fresh sandbox is not left behind."""
 
-    def __enter__(self) -> None:
-        self._old = {number: signal.signal(number, self._interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-
-    def __exit__(self, *exc: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
+
+    old = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
 
 
 def _execute(session: Session, sandbox: Sandbox, command: Command) -> int:
@@ -106,7 +110,7 @@ def _with_input(sandbox: Sandbox, process: Process) -> int:
 def _feed(process: Process) -> None:
     """Carry standard input over; the command may end before it does."""
     try:
-        while data := os.read(0, _STDIN_PIECE):
+        while data := os.read(STDIN, _STDIN_PIECE):
             process.write(data)
         process.close_stdin()
     except (TalonError, OSError):
