@@ -1,0 +1,31 @@
+"""All application services, as the dialects get them from `compose`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from talon_server.config import Config
+from talon_server.control.events import Events
+from talon_server.control.keys import Keys
+from talon_server.control.lifecycle import Lifecycle
+from talon_server.worker.port import WorkerPort
+
+if TYPE_CHECKING:
+    from talon_server.control.pools import Pools
+    from talon_server.control.snapshots import Snapshots
+    from talon_server.worker.images.store import ImageStore
+    from talon_server.worker.volumes import Volumes
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """One of each."""
+
+    config: Config
+    lifecycle: Lifecycle
+    keys: Keys
+    events: Events
+    worker: WorkerPort
+    images: "ImageStore"
+    volumes: "Volumes"
+    snapshots: "Snapshots"
+    pools: "Pools"
