@@ -69,7 +69,13 @@ class Runtime:
         os.close(unwritten)
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=unread, stdout=log, stderr=log, pass_fds=tuple(descriptors), cwd="/"
+                *command,
+                stdin=unread,
+                stdout=log,
+                stderr=log,
+                pass_fds=tuple(descriptors),
+                cwd="/",
+                start_new_session=True,
             )
         finally:
             os.close(unread)

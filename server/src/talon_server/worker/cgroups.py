@@ -92,6 +92,16 @@ class Cgroup:
             return "frozen 1" in (self.places["unified"] / "cgroup.events").read_text()
         return "FROZEN" in (self.places["freezer"] / "freezer.state").read_text()
 
+    def killed_for_memory(self) -> bool:
+        """Was a process killed because the memory limit was reached?"""
+        name = "memory.events" if "unified" in self.places else "memory.oom_control"
+        place = self.places.get("unified") or self.places.get("memory")
+        try:
+            lines = (place / name).read_text().splitlines() if place else []
+        except OSError:
+            return False
+        return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
+
     def descriptors(self) -> dict[str, int]:
         """Directory descriptors for the agent by the names it knows; the caller closes them."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

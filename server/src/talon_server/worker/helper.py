@@ -34,7 +34,9 @@ class Helper:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [str(agent), "place", str(theirs.fileno()), "--", str(agent), "host", str(scratch)]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd="/")
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd="/", start_new_session=True
+            )
         ours.setblocking(False)
         return cls(process, ours)
 

@@ -11,7 +11,8 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,16 +20,19 @@ from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
 from talon_server.model.network import NetworkPolicy
 from talon_server.model.sandbox import Resources, SandboxSpec, VolumeMount
+from talon_server.worker.claims import Claim
 from talon_server.worker.helper import Helper
 from talon_server.worker.link import ask
 from talon_server.worker.port import AgentAddress, Observed, Started, WorkerEvent
 from talon_server.worker.recordings import Recordings
-from talon_server.worker.shells import Shell, ShellPool, Shells, ended
-from talon_server.worker.walls import Walls
+from talon_server.worker.shells import Shell, ShellPool, Shells
+from talon_server.worker.slots import Slots
+from talon_server.worker.walls import DEFAULT, Walls
 
 log = logging.getLogger(__name__)
 
-STOP_GRACE_S = 10.0
+STOP_SLACK_S = 5.0
+"""How long after the grace a sandbox may take to end before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,9 @@ class Images(Protocol):
 
 class Disk(Protocol):
     """Where sandboxes' own files are."""
+
+    def has(self, id: str) -> bool:
+        """Does the sandbox have files from before?"""
 
     async def upper(self, id: str, size_bytes: int) -> Path:
         """The directory with `upper` and `work`, made when missing, limited to a size (0 = the default)."""
@@ -80,6 +87,7 @@ class Host:
         helper: Helper,
         shells: Shells,
         pool: ShellPool,
+        slots: Slots,
         walls: Walls,
         images: Images,
         disk: Disk,
@@ -93,6 +101,7 @@ class Host:
         self._helper = helper
         self._shells = shells
         self._pool = pool
+        self._slots = slots
         self._walls = walls
         self._images = images
         self._disk = disk
@@ -102,54 +111,69 @@ class Host:
         self._resolver = resolver
         self._facts = facts
         self._running: dict[str, Shell] = {}
-        self._ending: set[str] = set()
         self._events: asyncio.Queue[WorkerEvent] = asyncio.Queue()
 
     async def start(self) -> list[Observed]:
         """Adopt the sandboxes that run, end the shells nobody claimed, sweep the rest, fill the pool."""
-        observed = []
-        living = set()
-        for shell in self._shells.found():
-            living.add(shell.id)
-            id = shell.claim.get("id")
-            if id is None or not shell.claim.get("told"):
+        found = list(self._shells.found())
+        claimed = {shell: await self._is_claimed(shell) for shell in found}
+        slots = await self._slots.open(shell.slot.number for shell in found)
+        policies = {shell.slot: shell.claim.network for shell in found if shell.claim and claimed[shell]}
+        self._walls.open({slot: policies.get(slot, DEFAULT) for slot in slots})
+        for shell in found:
+            if shell.claim and claimed[shell]:
+                self._watch(shell.claim.id, shell)
+            else:
                 await self._shells.end(shell)
                 await self._shells.sweep(shell)
-                continue
-            self._watch(id, shell)
-            observed.append(Observed(id, "paused" if shell.cgroup.frozen() else "running", self.agent(id)))
-        await self._shells.sweep_strays(living)
+        await self._shells.sweep_strays({shell.id for shell in found})
         self._pool.open()
-        return observed
+        return [
+            Observed(id, "paused" if shell.cgroup.frozen() else "running", self.agent(id))
+            for id, shell in self._running.items()
+        ]
+
+    async def _is_claimed(self, shell: Shell) -> bool:
+        """Did the claim that an earlier server wrote down happen? A frozen agent cannot say, and was claimed."""
+        if shell.claim is None:
+            return False
+        if shell.cgroup.frozen():
+            return True
+        try:
+            return bool((await ask(shell.control_socket, {"op": "ping"})).get("claimed"))
+        except TalonError as error:
+            log.warning("the agent of shell %s does not answer, it is ended: %s", shell.id, error)
+            return False
 
     async def close(self) -> None:
-        await self._tasks.close()
+        """Let go of the running sandboxes, end the shells nobody claimed, finish what is being removed."""
         await self._pool.drain()
+        await self._tasks.drain()
         for shell in self._running.values():
             shell.close()
-        self._helper.close()
 
     async def create(self, id: str, token: str, spec: SandboxSpec, image_id: str) -> Started:
         clock = _Clock()
         layers, config = self._images.layers(image_id), self._images.config(image_id)
+        known = self._disk.has(id)
         async with AsyncExitStack() as undo:
             shell, pooled = await self._pool.take()
             undo.push_async_callback(self._abandon, shell)
             clock.lap("shell_ms")
             upper = await self._disk.upper(id, spec.resources.disk_bytes)
-            undo.push_async_callback(self._disk.remove, id)
+            if not known:
+                undo.push_async_callback(self._disk.remove, id)
             shell.cgroup.limit(spec.resources)
             self._walls.apply(shell.slot, spec.network)
             clock.lap("limits_ms")
             await self._helper.root(await self._order(shell, spec, layers, upper))
             clock.lap("root_ms")
-            shell.save_claim({"id": id, "token": token, "told": False, "network": None})
+            shell.save(Claim(id, token, spec.network))
             await self._claim(shell, _settings(id, token, spec, config, self._resolver), spec)
-            shell.save_claim({"id": id, "token": token, "told": True})
             clock.lap("claim_ms")
             undo.pop_all()
         self._watch(id, shell)
-        return Started(self.agent(id), str(shell.slot.address), pooled, clock.laps)
+        return Started(AgentAddress(shell.agent_socket, token), str(shell.slot.address), pooled, clock.laps)
 
     async def _order(self, shell: Shell, spec: SandboxSpec, layers: list[Path], upper: Path) -> dict[str, Any]:
         volumes = [
@@ -198,38 +222,44 @@ class Host:
 
     def _watch(self, id: str, shell: Shell) -> None:
         self._running[id] = shell
-        self._tasks.start(f"watch {id}", self._await_end(id, shell))
+        shell.on_end = partial(self._ended, id, shell)
+        if shell.ended.is_set():
+            shell.on_end()
 
-    async def _await_end(self, id: str, shell: Shell) -> None:
-        await ended(shell.pidfd)
-        wanted = id in self._ending
-        self._ending.discard(id)
-        self._running.pop(id, None)
-        await self._shells.sweep(shell)
-        if not wanted:
-            reason = "the sandbox's first process ended"
-            self._events.put_nowait(WorkerEvent(id, "exited", {"reason": reason}))
+    def _ended(self, id: str, shell: Shell) -> None:
+        """A sandbox ended of itself: free what it held, but for its disk, and tell."""
+        self._forget(id, shell)
+        starved = shell.cgroup.killed_for_memory()
+        reason = "its first process was killed for lack of memory" if starved else "its first process ended"
+        self._tasks.start(f"sweep {shell.id}", self._shells.sweep(shell))
+        self._events.put_nowait(WorkerEvent(id, "exited", {"reason": reason}))
+
+    def _forget(self, id: str, shell: Shell) -> None:
+        shell.on_end = None
+        if self._running.get(id) is shell:
+            del self._running[id]
 
     async def stop(self, id: str, *, grace_s: float) -> None:
         shell = self._running.get(id)
         if shell is None:
             return
-        self._ending.add(id)
-        if shell.cgroup.frozen():
-            await shell.cgroup.freeze(False)
+        self._forget(id, shell)
         try:
+            if shell.cgroup.frozen():
+                await shell.cgroup.freeze(False)
             await ask(shell.control_socket, {"op": "stop", "grace_ms": int(grace_s * 1000)})
-            async with asyncio.timeout(grace_s + STOP_GRACE_S):
-                await ended(shell.pidfd)
+            async with asyncio.timeout(grace_s + STOP_SLACK_S):
+                await shell.ended.wait()
         except (TalonError, TimeoutError):
-            await self._shells.end(shell)
-        self._running.pop(id, None)
+            log.warning("sandbox %s did not stop in time, it is killed", id)
+        finally:
+            await self._abandon(shell)
 
     async def destroy(self, id: str) -> None:
-        shell = self._running.pop(id, None)
+        shell = self._running.get(id)
         if shell is not None:
-            self._ending.add(id)
-            await self._shells.end(shell)
+            self._forget(id, shell)
+            await self._abandon(shell)
         self._tasks.start(f"remove {id}", self._disk.remove(id))
 
     async def pause(self, id: str) -> None:
@@ -239,10 +269,15 @@ class Host:
         await self._shell(id).cgroup.freeze(False)
 
     async def resize(self, id: str, resources: Resources) -> None:
-        self._shell(id).cgroup.limit(resources)
+        shell = self._shell(id)
+        shell.cgroup.limit(resources)
+        await ask(shell.control_socket, {"op": "settings", "limits": _limits(resources)})
 
     async def set_network(self, id: str, policy: NetworkPolicy) -> None:
-        self._walls.apply(self._shell(id).slot, policy)
+        shell = self._shell(id)
+        self._walls.apply(shell.slot, policy)
+        if shell.claim is not None:
+            shell.save(replace(shell.claim, network=policy))
 
     async def snapshot(self, id: str, snapshot_id: str) -> int:
         return await self._disk.snapshot(id, snapshot_id)
@@ -252,7 +287,8 @@ class Host:
 
     def agent(self, id: str) -> AgentAddress:
         shell = self._shell(id)
-        return AgentAddress(shell.agent_socket, shell.claim["token"])
+        assert shell.claim is not None
+        return AgentAddress(shell.agent_socket, shell.claim.token)
 
     async def events(self) -> AsyncIterator[WorkerEvent]:
         while True:
@@ -272,9 +308,11 @@ class Host:
         return shell
 
 
+def _state(shell: Shell) -> str:
+    return "paused" if shell.cgroup.frozen() else "running"
+
+
 def _settings(id: str, token: str, spec: SandboxSpec, config: ImageConfig, resolver: str) -> dict[str, Any]:
-    resources = spec.resources
-    limits = {"memory": resources.memory_bytes or None, "cpu": resources.cpu or None, "pids": resources.pids or None}
     recording = spec.recording
     return {
         "id": id,
@@ -287,8 +325,12 @@ def _settings(id: str, token: str, spec: SandboxSpec, config: ImageConfig, resol
         "dns": [resolver],
         "record": {"mode": recording.mode, "input": recording.input, "strict": recording.strict},
         "extensions": dict(spec.extensions),
-        "limits": limits,
+        "limits": _limits(spec.resources),
     }
+
+
+def _limits(resources: Resources) -> dict[str, Any]:
+    return {"memory": resources.memory_bytes or None, "cpu": resources.cpu or None, "pids": resources.pids or None}
 
 
 class _Clock:

@@ -6,34 +6,36 @@ listens on, its log and, once claimed, `claim.json`. Called by `worker.host`.
 """
 
 import asyncio
-import json
 import logging
 import os
 import secrets
+import select
 import shutil
 import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
 from talon_server.runtimes.oci import Runtime, ShellSpec, write_bundle
 from talon_server.worker.cgroups import Cgroup
+from talon_server.worker.claims import Claim
 from talon_server.worker.link import ask, listen
 from talon_server.worker.slots import Slot, Slots
 from talon_server.worker.walls import Walls
 
 log = logging.getLogger(__name__)
 
+_LONGEST_ROOT = 75
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class Shell:
-    """One started shell. `pidfd` becomes readable when its first process ends."""
+    """One started shell. Its first process ends last, so `ended` tells that nothing of it runs any more."""
 
     id: str
     slot: Slot
@@ -41,7 +43,20 @@ class Shell:
     pid: int
     pidfd: int
     cgroup: Cgroup
-    claim: dict[str, Any] = field(default_factory=dict)
+    claim: Claim | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    on_end: Callable[[], None] | None = None
+
+    def watch(self) -> "Shell":
+        """Have `ended` set and `on_end` called when the first process ends."""
+        asyncio.get_running_loop().add_reader(self.pidfd, self._end)
+        return self
+
+    def _end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.pidfd)
+        self.ended.set()
+        if self.on_end is not None:
+            self.on_end()
 
     @property
     def agent_socket(self) -> Path:
@@ -51,25 +66,19 @@ class Shell:
     def control_socket(self) -> Path:
         return self.directory / "control.sock"
 
-    def save_claim(self, claim: dict[str, Any]) -> None:
-        """Write down whose shell this is now, for the next server; before the agent is told."""
+    def save(self, claim: Claim) -> None:
+        """Write down whose shell this is now, for the next server."""
         self.claim = claim
-        part = self.directory / "claim.part"
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(claim, file)
-        part.rename(self.directory / "claim.json")
+        claim.save(self.directory)
 
+    @property
     def alive(self) -> bool:
-        """Does its first process still live?"""
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        return _start_time(self.pid) is not None
+        return not self.ended.is_set() and not _readable(self.pidfd)
 
     def close(self) -> None:
+        """Let go of it; it lives on if it lives."""
         if self.pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self.pidfd)
             os.close(self.pidfd)
             self.pidfd = -1
 
@@ -99,8 +108,9 @@ class Shells:
             shutil.copy(self._runtime.agent, part)
             part.chmod(0o755)
             part.rename(target)
-        for place in (self._run, root):
-            place.chmod(0o711)
+        for place, mode in ((self._run.parent, 0o711), (self._run, 0o711), (root, 0o755)):
+            place.chmod(mode)
+        _check_reachable(root)
 
     async def start(self) -> Shell:
         """A new shell whose agent listens. On error nothing is left of it."""
@@ -132,7 +142,7 @@ class Shells:
             Cgroup.of(cgroup).remove()
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        return Shell(id, slot, directory, pid, os.pidfd_open(pid), Cgroup.of(cgroup))
+        return Shell(id, slot, directory, pid, os.pidfd_open(pid), Cgroup.of(cgroup)).watch()
 
     def found(self) -> Iterator[Shell]:
         """The shells that an earlier server left and that still live."""
@@ -147,11 +157,9 @@ class Shells:
             if not _in_cgroup(pid, cgroup):
                 os.close(pidfd)
                 continue
-            claim = directory / "claim.json"
-            told = json.loads(claim.read_text()) if claim.exists() else {}
-            yield Shell(
-                directory.name, self._slots.plan.slot(int(number)), directory, pid, pidfd, Cgroup.of(cgroup), told
-            )
+            claim = Claim.load(directory)
+            slot = self._slots.plan.slot(int(number))
+            yield Shell(directory.name, slot, directory, pid, pidfd, Cgroup.of(cgroup), claim).watch()
 
     async def end(self, shell: Shell) -> None:
         """Kill a shell and wait for the end of its first process; the rest is `sweep`'s."""
@@ -161,7 +169,7 @@ class Shells:
             return
         if shell.cgroup.frozen():
             await shell.cgroup.freeze(False)
-        await ended(shell.pidfd)
+        await shell.ended.wait()
 
     async def sweep(self, shell: Shell) -> None:
         """Remove what is left of an ended shell and take its slot back."""
@@ -220,7 +228,7 @@ class ShellPool:
         self._wanted.set()
         while self._ready:
             shell = self._ready.popleft()
-            if shell.alive():
+            if shell.alive:
                 return shell, True
             await self._shells.sweep(shell)
         self.misses += 1
@@ -253,24 +261,21 @@ class ShellPool:
             await self._shells.sweep(shell)
 
 
-async def ended(pidfd: int) -> None:
-    """Wait until the process behind a pidfd has ended."""
-    loop = asyncio.get_running_loop()
-    done = loop.create_future()
-    loop.add_reader(pidfd, lambda: done.done() or done.set_result(None))
-    try:
-        await done
-    finally:
-        loop.remove_reader(pidfd)
+def _check_reachable(root: Path) -> None:
+    """The runtime opens the root as the sandbox's own user, who owns nothing of the host."""
+    for place in root.parents:
+        if not place.stat().st_mode & 0o001:
+            remedy = f"Run chmod o+x {place}, or choose another home."
+            raise TalonError("host_unsuitable", f"{place} cannot be passed by other users", remedy=remedy)
+    if len(str(root)) > _LONGEST_ROOT:
+        remedy = "Choose a home with a shorter path."
+        raise TalonError("host_unsuitable", f"{root} is too long for the sockets beside it", remedy=remedy)
 
 
-def _start_time(pid: int) -> str | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    state = stat.rpartition(") ")[2][:1]
-    return None if state in ("Z", "X", "") else state
+def _readable(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _in_cgroup(pid: int, cgroup: str) -> bool:

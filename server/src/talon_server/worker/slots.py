@@ -6,6 +6,8 @@ taken back clean. After a restart the slots that the host still has are found ag
 """
 
 import asyncio
+import json
+import subprocess
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,7 +50,11 @@ class Plan:
     @property
     def dummy(self) -> str:
         """The interface that holds the gateway's address."""
-        return f"tl{self.instance[:6]}"
+        return f"tg{self.instance}"
+
+    @property
+    def veth_prefix(self) -> str:
+        return f"tl{self.instance[:5]}"
 
     def slot(self, number: int) -> Slot:
         """The slot of a number, from 0. Raises capacity_exhausted past the network's end."""
@@ -56,13 +62,37 @@ class Plan:
             raise TalonError("capacity_exhausted", f"the network {self.network} has no address left")
         name = f"talon-{self.instance}-{number}"
         uid = self.first_id + number * ID_COUNT
-        return Slot(number, uid, self.network[number + 2], NETNS / name, f"tl{self.instance[:4]}{number:x}")
+        return Slot(number, uid, self.network[number + 2], NETNS / name, f"{self.veth_prefix}{number:x}")
 
     def number_of(self, netns: str) -> int | None:
         """The slot's number that a network namespace's name tells, when it is one of ours."""
         prefix = f"talon-{self.instance}-"
         rest = netns.removeprefix(prefix)
         return int(rest) if netns.startswith(prefix) and rest.isdigit() else None
+
+
+def choose_network(instance: str) -> IPv4Network:
+    """The server's /16 of 10.0.0.0/8: the one it had, else the first from a starting point of its own that is free.
+
+    Raises host_unsuitable when the host's routes leave none.
+    """
+    inside = {interface: IPv4Network(route) for interface, route in _routes()}
+    own = f"tg{instance}"
+    if own in inside:
+        return inside[own].supernet(new_prefix=16)
+    first = int(instance, 16)
+    for step in range(192):
+        network = IPv4Network((10 << 24 | (32 + (first + step) % 192) << 16, 16))
+        if not any(network.overlaps(IPv4Network(route)) for _, route in _routes()):
+            return network
+    raise TalonError("host_unsuitable", "no network of 10.0.0.0/8 is free", remedy="Set network in the configuration.")
+
+
+def _routes() -> list[tuple[str, str]]:
+    """Interface and destination of the host's IPv4 routes and addresses, without the default route."""
+    done = subprocess.run(["ip", "-4", "-json", "route", "show", "table", "all"], capture_output=True, check=True)
+    routes = [(route.get("dev", ""), route["dst"]) for route in json.loads(done.stdout or b"[]")]
+    return [(interface, target) for interface, target in routes if target[0].isdigit()]
 
 
 class Slots:

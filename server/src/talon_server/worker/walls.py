@@ -6,7 +6,7 @@ resolver alone. Every change is one transaction, so there is no moment in which 
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from talon_server.egress import chains
 from talon_server.egress.answers import Grant
@@ -31,8 +31,8 @@ class Walls:
         self._policies: dict[int, NetworkPolicy] = {}
         self._books: dict[int, GrantBook] = {}
 
-    def open(self) -> None:
-        """Make the table anew; sandboxes that run are cut off until `adopt` puts their chains back."""
+    def open(self, slots: Mapping[Slot, NetworkPolicy]) -> None:
+        """Make the table anew with these slots under their policies, in one transaction: sandboxes may be running."""
         table, plan = self._table, self._plan
         self._nft.run(
             [
@@ -42,6 +42,7 @@ class Walls:
                 *chains.base_sets(table),
                 f"add set inet {table} own {{ type ifname . ipv4_addr; }}",
                 f"add map inet {table} chains {{ type ifname : verdict; }}",
+                f"add set inet {table} load {{ type ipv4_addr; size 65535; flags dynamic; }}",
                 f"add chain inet {table} forward {{ type filter hook forward priority filter; policy accept; }}",
                 f"add chain inet {table} input {{ type filter hook input priority filter; policy accept; }}",
                 f"add chain inet {table} output {{ type filter hook output priority filter; policy accept; }}",
@@ -51,8 +52,10 @@ class Walls:
                 *self._forward(),
                 *self._host(),
                 f"add rule inet {table} nat ip saddr {plan.network} ip daddr != {plan.network} masquerade",
+                *(line for slot, policy in slots.items() for line in self._declare(slot, policy)),
             ]
         )
+        self._policies = {slot.number: policy for slot, policy in slots.items()}
 
     def _forward(self) -> list[str]:
         table, net, veths = self._table, self._plan.network, self._veths
@@ -68,33 +71,43 @@ class Walls:
         ]
 
     def _host(self) -> list[str]:
-        table, gateway, veths = self._table, self._plan.gateway, self._veths
+        gateway, network = self._plan.gateway, self._plan.network
+        dns = "meta l4proto { tcp, udp } th dport 53"
+        rules = {
+            "input": (
+                "iifname . ip saddr != @own drop",
+                "ct state established,related accept",
+                f"ip daddr {gateway} {dns} accept",
+                f"ip daddr {gateway} icmp type echo-request limit rate 20/second accept",
+                "drop",
+            ),
+            "dns": (f"ip daddr != {gateway} {dns} dnat ip to {gateway}",),
+        }
         return [
-            f"add rule inet {table} input iifname {veths} iifname . ip saddr != @own drop",
-            f"add rule inet {table} input iifname {veths} ct state established,related accept",
-            f"add rule inet {table} input iifname {veths} ip daddr {gateway} meta l4proto {{ tcp, udp }} th dport 53 accept",
-            f"add rule inet {table} input iifname {veths} icmp type echo-request ip daddr {gateway} limit rate 20/second accept",
-            f"add rule inet {table} input iifname {veths} drop",
-            f"add rule inet {table} dns iifname {veths} ip daddr != {gateway} meta l4proto {{ tcp, udp }} th dport 53 dnat ip to {gateway}",
-            f"add rule inet {table} output oifname {veths} ct state new ip daddr {self._plan.network} skuid != 0 drop",
+            f"add rule inet {self._table} {chain} iifname {self._veths} {rule}"
+            for chain, lines in rules.items()
+            for rule in lines
+        ] + [
+            f"add rule inet {self._table} output oifname {self._veths} ct state new ip daddr {network} skuid != 0 drop"
         ]
 
     @property
     def _veths(self) -> str:
-        return f'"tl{self._plan.instance[:4]}*"'
+        return f'"{self._plan.veth_prefix}*"'
 
     def add(self, slot: Slot) -> None:
         """A new slot: its own address, its chain with the default policy."""
-        table = self._table
-        self._nft.run(
-            [
-                f'add element inet {table} own {{ "{slot.veth}" . {slot.address} }}',
-                *chains.declare(table, slot.number),
-                *self._fill(slot, DEFAULT),
-                f'add element inet {table} chains {{ "{slot.veth}" : jump {chains.chain_name(slot.number)} }}',
-            ]
-        )
+        self._nft.run(self._declare(slot, DEFAULT))
         self._policies[slot.number] = DEFAULT
+
+    def _declare(self, slot: Slot, policy: NetworkPolicy) -> list[str]:
+        table = self._table
+        return [
+            f'add element inet {table} own {{ "{slot.veth}" . {slot.address} }}',
+            *chains.declare(table, slot.number),
+            *self._fill(slot, policy),
+            f'add element inet {table} chains {{ "{slot.veth}" : jump {chains.chain_name(slot.number)} }}',
+        ]
 
     def apply(self, slot: Slot, policy: NetworkPolicy) -> None:
         """Put a policy in force, for existing connections too; nothing to do when it is in force already."""

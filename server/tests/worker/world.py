@@ -1,0 +1,139 @@
+"""A real worker on this host for the tests: its own home, network and a small image of busybox.
+
+Needs root and busybox-static. Every world has its own instance, so tests disturb neither each other nor a server.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+from talon_server.model.sandbox import VolumeMount
+from talon_server.worker.assembly import HostOptions, open_host
+from talon_server.worker.host import Host, ImageConfig
+from talon_server.worker.port import AgentAddress
+from talon_server.worker.recordings import Recordings
+
+AGENT = Path(os.environ.get("TALON_AGENT", Path(__file__).parents[3] / "agent/target/release/talon-agent"))
+BOUND_S = 60.0
+
+
+class PlainImages:
+    """One image, "base": busybox."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def layers(self, image_id: str) -> list[Path]:
+        return [self.root]
+
+    def config(self, image_id: str) -> ImageConfig:
+        return ImageConfig(env={"PATH": "/bin"}, workdir="/")
+
+
+class PlainDisk:
+    """Uppers as plain directories, without limits."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def has(self, id: str) -> bool:
+        return (self._root / id).exists()
+
+    async def upper(self, id: str, size_bytes: int) -> Path:
+        for name in ("upper", "work"):
+            (self._root / id / name).mkdir(parents=True, exist_ok=True)
+        return self._root / id
+
+    async def remove(self, id: str) -> None:
+        shutil.rmtree(self._root / id, ignore_errors=True)
+
+    async def snapshot(self, id: str, snapshot_id: str) -> int:
+        raise NotImplementedError
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        raise NotImplementedError
+
+    def known(self) -> list[str]:
+        return [entry.name for entry in self._root.iterdir()]
+
+
+class PlainVolumes:
+    """A mount's `host` is taken as it is."""
+
+    async def source(self, mount: VolumeMount) -> Path:
+        assert mount.host is not None
+        return Path(mount.host)
+
+
+def make_image(root: Path) -> Path:
+    """A busybox root file system."""
+    for name in ("bin", "etc", "tmp", "root", "var"):
+        (root / name).mkdir(parents=True)
+    busybox = shutil.which("busybox")
+    assert busybox is not None, "install busybox-static"
+    shutil.copy(busybox, root / "bin/busybox")
+    subprocess.run([busybox, "--install", "-s", str(root / "bin")], check=False, capture_output=True)
+    for link in (root / "bin").iterdir():
+        if link.is_symlink():
+            link.unlink()
+            link.symlink_to("busybox")
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\nuser:x:1000:\n")
+    (root / "tmp").chmod(0o1777)
+    return root
+
+
+@asynccontextmanager
+async def a_host(home: Path, image: Path, network: str, *, pool: int = 1, slots: int = 64) -> AsyncIterator[Host]:
+    """A started worker; its sandboxes stay when it closes, as in life: `uninstall` takes all away."""
+    (home / "disk").mkdir(parents=True, exist_ok=True)
+    options = HostOptions(home, AGENT, network=IPv4Network(network), pool_min=pool, pool_max=pool, slots=slots)
+    parts = (PlainImages(image), PlainDisk(home / "disk"), PlainVolumes(), Recordings.at(home))
+    async with open_host(options, *parts) as host:
+        yield host
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition, within bounds."""
+    async with asyncio.timeout(BOUND_S):
+        while not condition():
+            await asyncio.sleep(0.02)
+    assert condition(), what
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("agent", timeout=BOUND_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(BOUND_S)
+        self.sock.connect(str(self._path))
+
+
+def call(agent: AgentAddress, command: str, **fields: Any) -> dict[str, Any]:
+    """Run a command through the sandbox's agent; blocking."""
+    connection = _Connection(agent.socket)
+    try:
+        body = json.dumps({"command": command, **fields})
+        headers = {"X-EXECD-ACCESS-TOKEN": agent.token, "Content-Type": "application/json"}
+        connection.request("POST", "/v2/exec", body, headers)
+        reply: dict[str, Any] = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    return reply
+
+
+async def run(agent: AgentAddress, command: str, **fields: Any) -> dict[str, Any]:
+    """Run a command through the sandbox's agent."""
+    return await asyncio.to_thread(call, agent, command, **fields)
