@@ -2,11 +2,21 @@
 
 import asyncio
 import json
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
+import uvloop
 
 from gateway.world import BOUND_S, ID, KEY, TOKEN, World, get, world
 from talon_server.gateway.signing import make_token
+
+
+def on_the_servers_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run on uvloop, as the server does: its transports differ from asyncio's in small ways."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
+
 
 BASE = f"/v1/sandboxes/{ID}/proxy"
 
@@ -34,7 +44,7 @@ def test_the_agent_sees_its_own_path_and_token() -> None:
             assert KEY.encode() not in head
             assert b"\r\nx-app: 1" in head
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 @pytest.mark.parametrize(
@@ -56,7 +66,7 @@ def test_who_gets_in(fields: list[str], status: int) -> None:
             answer = await made.ask(get(f"{BASE}/44772/ping", *fields, key=None))
             assert answer.startswith(b"HTTP/1.1 %d" % status)
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_without_a_credential_nothing_is_learnt() -> None:
@@ -69,7 +79,7 @@ def test_without_a_credential_nothing_is_learnt() -> None:
             assert (await made.ask(get("/v2/sandboxes/sbx_none/metrics"))).startswith(b"HTTP/1.1 404")
             assert made.connections == 0
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_signed_host_and_header_forms() -> None:
@@ -85,7 +95,7 @@ def test_signed_host_and_header_forms() -> None:
             late = make_token(ID, 8000, 1, TOKEN)
             assert (await made.ask(get(f"/signed/{late}/x", key=None))).startswith(b"HTTP/1.1 401")
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_the_egress_port_is_the_servers_own_and_other_paths_are_not_taken() -> None:
@@ -95,7 +105,7 @@ def test_the_egress_port_is_the_servers_own_and_other_paths_are_not_taken() -> N
             assert (await made.ask(get("/v1/sandboxes"))).startswith(b"HTTP/1.1 418")
             assert made.connections == 0
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_connections_to_the_agent_are_reused_and_renewed_when_stale() -> None:
@@ -116,7 +126,7 @@ def test_connections_to_the_agent_are_reused_and_renewed_when_stale() -> None:
             assert answered == 5
             assert made.connections == 3
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_access_renews_only_where_asked_for() -> None:
@@ -128,7 +138,7 @@ def test_access_renews_only_where_asked_for() -> None:
             await made.ask(get(f"{BASE}/8000/", "OpenSandbox-Access-Renew: skip"))
             assert made.accessed == [ID]
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 async def upload(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -158,7 +168,7 @@ def test_bodies_stream_up_whole_by_length_and_by_chunks() -> None:
             chunked = get(f"{BASE}/8000/", "Transfer-Encoding: chunked", method="POST") + chunks
             assert body_of(await made.ask(chunked)) == b"7\r\n3000000\r\n0\r\n\r\n"
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 @pytest.mark.parametrize(
@@ -177,7 +187,7 @@ def test_ambiguous_requests_never_reach_the_agent(fields: list[str]) -> None:
             assert answer.startswith(b"HTTP/1.1 400")
             assert made.connections == 0
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 @pytest.mark.parametrize(
@@ -201,7 +211,7 @@ def test_broken_answers_become_502(answer: bytes) -> None:
             assert got.startswith(b"HTTP/1.1 502")
             assert json.loads(body_of(got))["code"] == "BACKEND_RESPONSE_FAILED"
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_head_answers_keep_their_length_and_the_connection() -> None:
@@ -218,7 +228,7 @@ def test_head_answers_keep_their_length_and_the_connection() -> None:
                 assert body_of(answer) == b""
             assert made.connections == 1
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_events_arrive_one_by_one_and_leaving_ends_the_request_at_the_agent() -> None:
@@ -244,7 +254,7 @@ def test_events_arrive_one_by_one_and_leaving_ends_the_request_at_the_agent() ->
             writer.close()
             await asyncio.wait_for(left.wait(), BOUND_S)
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_a_slow_reader_slows_the_agent() -> None:
@@ -274,7 +284,7 @@ def test_a_slow_reader_slows_the_agent() -> None:
             writer.close()
             await writer.wait_closed()
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_a_cut_answer_is_seen_as_cut() -> None:
@@ -287,7 +297,7 @@ def test_a_cut_answer_is_seen_as_cut() -> None:
             answer = await made.ask(get(f"{BASE}/8000/"))
             assert answer.endswith(b"3\r\none\r\n")
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 async def _socket(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -327,7 +337,7 @@ def test_an_upgrade_is_a_pipe() -> None:
             writer.close()
             await writer.wait_closed()
 
-    asyncio.run(run())
+    on_the_servers_loop(run())
 
 
 def test_an_upgrade_needs_a_credential_and_a_refusal_is_an_answer() -> None:
@@ -343,4 +353,4 @@ def test_an_upgrade_needs_a_credential_and_a_refusal_is_an_answer() -> None:
             assert answer.startswith(b"HTTP/1.1 409")
             assert body_of(answer) == b"busy"
 
-    asyncio.run(run())
+    on_the_servers_loop(run())

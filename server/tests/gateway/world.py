@@ -52,13 +52,13 @@ class _Directory:
         self.socket = socket_path
         self.world: World
 
-    def locate(self, ref: str) -> Located:
+    def locate(self, ref: str, tenant: str | None) -> Located:
         if ref != ID:
             raise TalonError("sandbox_not_found")
         return Located(ID, self.socket, TOKEN, self.world.renews)
 
-    def admits(self, key: str) -> bool:
-        return key == KEY
+    def tenant(self, key: str) -> str | None:
+        return "default" if key == KEY else None
 
     def accessed(self, id: str) -> None:
         self.world.accessed.append(id)

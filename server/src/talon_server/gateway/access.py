@@ -31,11 +31,11 @@ class Located:
 class Directory(Protocol):
     """What the gateway knows of the rest: where sandboxes are and which keys hold."""
 
-    def locate(self, ref: str) -> Located:
-        """By id (or name, where the dialect has names). Raises TalonError: not found, not running."""
+    def tenant(self, key: str) -> str | None:
+        """Whose key this is; None when it does not hold."""
 
-    def admits(self, key: str) -> bool:
-        """Whether this API key may use the data plane."""
+    def locate(self, ref: str, tenant: str | None) -> Located:
+        """By id, or by name within a tenant. Raises TalonError: not found, not running."""
 
     def accessed(self, id: str) -> None:
         """A request reached this sandbox (renew on access)."""
@@ -54,10 +54,11 @@ def admit(route: Route, headers: Mapping[bytes, bytes], directory: Directory) ->
     """The sandbox of `route`, when the request may use it. Raises `Refused` (401) or the directory's TalonError."""
     bearer = _bearer(headers.get(b"authorization", b""))
     keys = [value.decode("latin-1") for value in (headers.get(b"open-sandbox-api-key"), bearer) if value]
-    if any(directory.admits(key) for key in keys):
-        return directory.locate(route.sandbox)
+    for key in keys:
+        if (tenant := directory.tenant(key)) is not None:
+            return directory.locate(route.sandbox, tenant)
     try:
-        located = directory.locate(route.sandbox)
+        located = directory.locate(route.sandbox, None)
     except TalonError as error:
         raise _unauthorized() from error
     tokens = [headers[name] for name in _TOKEN_FIELDS if name in headers]

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import httptools
 
@@ -54,8 +55,7 @@ class AgentConnection(asyncio.Protocol):
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are transports without inheriting
 
     def begin(self, *, bodiless: bool = False) -> None:
         """Ready for the next exchange; `bodiless` for HEAD, whose response announces a length but has no body."""

@@ -7,7 +7,7 @@ and close codes pass untouched. Upgrades that are not a sandbox's go on to uvico
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -53,8 +53,7 @@ class Tunnel(asyncio.Protocol):
         self._begun = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are transports without inheriting
 
     def data_received(self, data: bytes) -> None:
         if self._own is not None:
