@@ -1,0 +1,1 @@
+"""Tests that need a running platform; those of one package alone stand beside it (server/tests, sdk/python/tests, agent)."""
