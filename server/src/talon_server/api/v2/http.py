@@ -73,9 +73,9 @@ class Call:
             raise TalonError("invalid_request", "the request ended before its body did") from error
         return b"".join(parts)
 
-    async def read(self, model: type[Model]) -> Model:
+    async def read(self, model: type[Model], data: bytes | None = None) -> Model:
         """The body as `model`. Raises unknown_field, invalid_request, naming the field and what is near it."""
-        data = await self.body()
+        data = await self.body() if data is None else data
         try:
             return model.model_validate(json.loads(data) if data.strip() else {})
         except ValidationError as error:

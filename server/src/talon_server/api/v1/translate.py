@@ -1,0 +1,121 @@
+"""A create request as the platform's own specification. Pure; called by the create handler.
+
+What only OpenSandbox knows of (the image as it was written, the platform, secure access) is kept with the sandbox
+under extension keys of our own (`KEPT`), never shown as extensions.
+"""
+
+import platform
+from collections.abc import Mapping
+
+from talon_server.api.v1 import policy as policies
+from talon_server.api.v1 import quantities
+from talon_server.api.v1.http import Problem
+from talon_server.api.v1.schemas import RENEW_EXTENSION, CreateSandbox, Volume
+from talon_server.model.network import NetworkPolicy
+from talon_server.model.sandbox import Resources, SandboxSpec, VolumeMount
+
+KEPT = "talon.opensandbox."
+ENTRYPOINT = ("tail", "-f", "/dev/null")
+_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
+_RESOURCES = frozenset({"cpu", "memory", "disk", "pids", "ephemeral-storage"})
+
+
+def spec_of(body: CreateSandbox, image: str, network: NetworkPolicy) -> SandboxSpec:
+    """`image` is the image's or pool's name, `network` the operator's default policy. Raises `Problem`."""
+    check_offer(body)
+    return SandboxSpec(
+        image=image,
+        resources=resources_of(body.resource_limits or {}),
+        env={name: value for name, value in body.env.items() if value is not None},
+        user="root",
+        entrypoint=tuple(body.entrypoint or ENTRYPOINT),
+        network=network if body.network_policy is None else _policy(body),
+        volumes=tuple(_mount(volume) for volume in body.volumes),
+        extensions={**body.extensions, **_kept(body)},
+        snapshot=body.snapshot_id,
+        lifecycle=body.lifecycle.model_dump(by_alias=True, exclude_none=True) if body.lifecycle else {},
+    )
+
+
+def check_offer(body: CreateSandbox) -> None:
+    """Refuse what this server cannot give, field by field."""
+    if body.template_id is not None:
+        raise Problem(501, "FSB::API_NOT_SUPPORTED", "templateId: micro-VM templates are not supported; use snapshotId.")
+    if body.credential_proxy is not None and body.credential_proxy.enabled:
+        raise _parameter("credentialProxy: the credential vault is not available on this server; leave it out.")
+    if body.platform is not None:
+        here = _ARCH.get(platform.machine(), platform.machine())
+        if (body.platform.os, body.platform.arch) != ("linux", here):
+            raise _parameter(f"platform: this host runs linux/{here}; ask for that or leave platform out.")
+    if any(name.startswith("opensandbox.io/") for name in body.extensions):
+        raise _parameter("extensions: the prefix 'opensandbox.io/' is reserved.")
+    if "OPENSANDBOX_LIFECYCLE" in body.env:
+        raise _parameter("env: the name OPENSANDBOX_LIFECYCLE is reserved; choose another.")
+    renew = body.extensions.get(RENEW_EXTENSION)
+    if renew is not None and not (renew.isascii() and renew.isdigit() and 300 <= int(renew[:9]) <= 86400):
+        raise _parameter(f"extensions: {RENEW_EXTENSION} must be a whole number of seconds from 300 to 86400.")
+
+
+def resources_of(limits: Mapping[str, str]) -> Resources:
+    """Raises `Problem` for a limit that is no quantity, or that this host cannot give."""
+    unknown = sorted(name for name in limits if name not in _RESOURCES)
+    if unknown:
+        raise _parameter(f"resourceLimits: {unknown[0]!r} is not offered here; use cpu, memory, disk or pids.")
+    try:
+        amounts = {name: quantities.parse(text) for name, text in limits.items()}
+    except quantities.BadQuantity as error:
+        raise _parameter(f"resourceLimits: {error}.") from error
+    if any(amount <= 0 for amount in amounts.values()):
+        raise _parameter("resourceLimits: every limit must be greater than zero.")
+    disk = amounts.get("disk", amounts.get("ephemeral-storage", 0))
+    return Resources(
+        float(amounts.get("cpu", 0)), int(amounts.get("memory", 0)), int(disk), int(amounts.get("pids", 0))
+    )
+
+
+def kept(extensions: Mapping[str, str], name: str) -> str | None:
+    """What a create request left under `KEPT`."""
+    return extensions.get(KEPT + name)
+
+
+def shown(extensions: Mapping[str, str]) -> dict[str, str]:
+    """The client's own extensions."""
+    return {name: value for name, value in extensions.items() if not name.startswith(KEPT)}
+
+
+def _kept(body: CreateSandbox) -> dict[str, str]:
+    notes = {
+        "image": body.image.uri if body.image else None,
+        "platform": f"{body.platform.os}/{body.platform.arch}" if body.platform else None,
+        "secure": "true" if body.secure_access else None,
+        "policy": "true" if body.network_policy is not None else None,
+    }
+    return {KEPT + name: value for name, value in notes.items() if value is not None}
+
+
+def _policy(body: CreateSandbox) -> NetworkPolicy:
+    assert body.network_policy is not None
+    try:
+        return policies.to_model(body.network_policy)
+    except policies.BadTarget as error:
+        raise _parameter(f"networkPolicy: {error}") from error
+
+
+def _mount(volume: Volume) -> VolumeMount:
+    if volume.ossfs is not None:
+        raise Problem(
+            400,
+            "VOLUME::UNSUPPORTED_BACKEND",
+            f"volumes: {volume.name!r} uses ossfs, which is not offered here; use pvc (a named volume) or host.",
+        )
+    return VolumeMount(
+        path=volume.mount_path,
+        name=volume.pvc.claim_name if volume.pvc else None,
+        host=volume.host.path if volume.host else None,
+        subpath=volume.sub_path or "",
+        read_only=volume.read_only,
+    )
+
+
+def _parameter(message: str) -> Problem:
+    return Problem(400, "SANDBOX::INVALID_PARAMETER", message)
