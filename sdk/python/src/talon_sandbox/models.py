@@ -58,13 +58,16 @@ class Result:
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """One sandbox as the server sees it. States: pending, running, paused, stopped, failed, terminated."""
+    """One sandbox as the server sees it. States: pending, running, paused, stopped, failed, terminated,
+    and on the way starting, pausing, resuming, stopping. `reason` says why it failed.
+    """
 
     id: str
     name: str | None = None
     state: str = ""
     reason: str | None = None
     image: str | None = None
+    snapshot: str | None = None
     resources: dict[str, Any] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     user: str | None = None
@@ -73,8 +76,10 @@ class SandboxInfo:
     created_at: datetime | None = None
     started_at: datetime | None = None
     expires_at: datetime | None = None
+    ended_at: datetime | None = None
     network: dict[str, Any] | None = None
     volumes: list[dict[str, Any]] = field(default_factory=list)
+    recording: dict[str, Any] | None = None
     timings: dict[str, Any] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -158,9 +163,12 @@ class Image:
     """One image of the server's store, with the other names (aliases) it goes by."""
 
     name: str
-    digest: str | None = None
+    id: str = ""
     size_bytes: int | None = None
     aliases: list[str] = field(default_factory=list)
+    layers: int | None = None
+    user: str | None = None
+    workdir: str | None = None
     created_at: datetime | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -172,7 +180,6 @@ class Volume:
     name: str
     size_bytes: int | None = None
     used_bytes: int | None = None
-    labels: dict[str, str] = field(default_factory=dict)
     created_at: datetime | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -185,6 +192,7 @@ class Snapshot:
     name: str | None = None
     sandbox_id: str | None = None
     state: str | None = None
+    reason: str | None = None
     size_bytes: int | None = None
     created_at: datetime | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -192,12 +200,15 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Pool:
-    """A named pool of sandboxes that are already up."""
+    """Sandboxes of one kind (`spec`) that are already up: at least `minimum`, at most `maximum` wait to be claimed."""
 
     name: str
-    image: str | None = None
-    size: int = 0
+    minimum: int = 0
+    maximum: int = 0
     ready: int = 0
+    warm_command: str | None = None
+    spec: dict[str, Any] = field(default_factory=dict)
+    created_at: datetime | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -208,9 +219,8 @@ class ApiKey:
     id: str
     name: str | None = None
     key: str | None = field(default=None, repr=False)
+    admin: bool = False
     created_at: datetime | None = None
-    last_used_at: datetime | None = None
-    expires_at: datetime | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 

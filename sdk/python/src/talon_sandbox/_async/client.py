@@ -122,8 +122,9 @@ class AsyncClient:
         self, count: int, **options: Unpack[CreateOptions]
     ) -> AsyncIterator[AsyncSandbox | TalonError]:
         """Make several equal sandboxes and give each, or its error, as soon as it is known."""
-        body = {"count": count, "spec": create_body(options), **create_query(options)}
-        call = Call("POST", "/v2/sandboxes:batch", json=body, read_timeout_s=600.0)
+        query = {"queue_timeout_s": options.get("queue_timeout")}
+        body = {"count": count, "spec": create_body(options)}
+        call = Call("POST", "/v2/sandboxes:batch", query, json=body, read_timeout_s=600.0)
         async for line in self._lines(call):
             if "sandbox" in line:
                 yield AsyncSandbox(self, parse(SandboxInfo, line["sandbox"]))
@@ -156,8 +157,14 @@ class AsyncClient:
         state: str | None = None,
         name: str | None = None,
     ) -> builtins.list[SandboxInfo]:
-        """All sandboxes that have these labels, state and name."""
-        query: dict[str, Any] = {"label": label_query(labels), "state": state, "name": name, "cursor": None}
+        """All sandboxes that have these labels, state and name; without a state, those that have not ended."""
+        query: dict[str, Any] = {
+            "label": label_query(labels),
+            "state": state,
+            "name": name,
+            "limit": 1000,
+            "cursor": None,
+        }
         found: builtins.list[SandboxInfo] = []
         while True:
             answer = await self.transport.json(Call("GET", "/v2/sandboxes", query))

@@ -47,6 +47,12 @@ class AsyncImages:
         async for step in self._steps(Call("POST", "/v2/images:pull", json=body)):
             yield step
 
+    async def push_progress(self, name: str, ref: str, **options: Any) -> AsyncIterator[dict[str, Any]]:
+        """Send an image to a registry and give each step. Options: username, password, insecure."""
+        body = {"name": name, "ref": ref} | {key: value for key, value in options.items() if value is not None}
+        async for step in self._steps(Call("POST", "/v2/images:push", json=body)):
+            yield step
+
     async def import_progress(
         self, content: bytes | AsyncIterable[bytes], name: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
@@ -65,7 +71,7 @@ class AsyncImages:
     async def build_progress(
         self, context: bytes | AsyncIterable[bytes], name: str, **options: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Build an image from a directory with a Dockerfile, sent as tar, and give each step."""
+        """Build an image from a directory with a Dockerfile, sent as tar, and give each step. Options: dockerfile."""
         query = {"name": name, **options}
         headers = {"Content-Type": "application/x-tar"}
         async for step in self._steps(Call("POST", "/v2/images:build", query, content=context, headers=headers)):

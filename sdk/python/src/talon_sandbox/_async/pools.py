@@ -21,7 +21,7 @@ class AsyncPools:
         return [parse(Pool, item) for item in answer["items"]]
 
     async def create(self, name: str, **options: Any) -> Pool:
-        """Make a pool. Options as the API's: spec, size and others."""
+        """Make a pool. Options: minimum, maximum, warm_command, spec (as create_body of `spec.py` gives)."""
         return parse(Pool, await self._transport.json(Call("POST", "/v2/pools", json={"name": name, **options})))
 
     async def get(self, name: str) -> Pool:
@@ -29,7 +29,7 @@ class AsyncPools:
         return parse(Pool, await self._transport.json(Call("GET", f"/v2/pools/{escape(name)}")))
 
     async def update(self, name: str, **changes: Any) -> Pool:
-        """Change a pool, for example its size."""
+        """Change a pool, its minimum and maximum."""
         return parse(Pool, await self._transport.json(Call("PATCH", f"/v2/pools/{escape(name)}", json=changes)))
 
     async def delete(self, name: str) -> None:

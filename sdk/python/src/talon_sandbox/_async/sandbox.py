@@ -291,6 +291,12 @@ class AsyncSandbox:
         answer: dict[str, Any] = await self._transport.json(call)
         return answer
 
+    async def network_log(self, *, since: int | None = None, limit: int | None = None) -> builtins.list[dict[str, Any]]:
+        """What the network layer allowed and refused; `since`: after this sequence number."""
+        answer = await self._transport.json(Call("GET", f"{self._path}/network/log", {"since": since, "limit": limit}))
+        decisions: builtins.list[dict[str, Any]] = answer["items"]
+        return decisions
+
     async def snapshot(self, name: str | None = None) -> Snapshot:
         """Keep its file system as a snapshot that new sandboxes can start from."""
         call = Call("POST", f"{self._path}/snapshots", json={"name": name} if name else {}, read_timeout_s=600.0)

@@ -21,7 +21,7 @@ class AsyncVolumes:
         return [parse(Volume, item) for item in answer["items"]]
 
     async def create(self, name: str, **options: Any) -> Volume:
-        """Make a volume. Options: size ("10GiB"), labels."""
+        """Make a volume. Options: size ("10GiB")."""
         return parse(Volume, await self._transport.json(Call("POST", "/v2/volumes", json={"name": name, **options})))
 
     async def get(self, name: str) -> Volume:

@@ -47,6 +47,11 @@ class Images:
         body = {"ref": ref} | {key: value for key, value in options.items() if value is not None}
         yield from self._steps(Call("POST", "/v2/images:pull", json=body))
 
+    def push_progress(self, name: str, ref: str, **options: Any) -> Iterator[dict[str, Any]]:
+        """Send an image to a registry and give each step. Options: username, password, insecure."""
+        body = {"name": name, "ref": ref} | {key: value for key, value in options.items() if value is not None}
+        yield from self._steps(Call("POST", "/v2/images:push", json=body))
+
     def import_progress(self, content: bytes | Iterable[bytes], name: str | None = None) -> Iterator[dict[str, Any]]:
         """Load an OCI or docker archive, or a root file system as tar, and give each step."""
         headers = {"Content-Type": "application/x-tar"}
@@ -57,7 +62,7 @@ class Images:
         yield from self._steps(Call("POST", "/v2/images:build-base", json=options))
 
     def build_progress(self, context: bytes | Iterable[bytes], name: str, **options: Any) -> Iterator[dict[str, Any]]:
-        """Build an image from a directory with a Dockerfile, sent as tar, and give each step."""
+        """Build an image from a directory with a Dockerfile, sent as tar, and give each step. Options: dockerfile."""
         query = {"name": name, **options}
         headers = {"Content-Type": "application/x-tar"}
         yield from self._steps(Call("POST", "/v2/images:build", query, content=context, headers=headers))

@@ -22,7 +22,7 @@ class Volumes:
         return [parse(Volume, item) for item in answer["items"]]
 
     def create(self, name: str, **options: Any) -> Volume:
-        """Make a volume. Options: size ("10GiB"), labels."""
+        """Make a volume. Options: size ("10GiB")."""
         return parse(Volume, self._transport.json(Call("POST", "/v2/volumes", json={"name": name, **options})))
 
     def get(self, name: str) -> Volume:

@@ -24,8 +24,8 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
 
 def _ls(session: Session) -> None:
     found = session.client.keys.list()
-    rows = [(item.id, item.name, age(item.created_at), age(item.last_used_at)) for item in found]
-    show(session.options.output, rows, ("ID", "NAME", "CREATED", "LAST USED"), [item.raw for item in found])
+    rows = [(item.id, item.name, "yes" if item.admin else "", age(item.created_at)) for item in found]
+    show(session.options.output, rows, ("ID", "NAME", "ADMIN", "CREATED"), [item.raw for item in found])
 
 
 def _create(session: Session) -> None:

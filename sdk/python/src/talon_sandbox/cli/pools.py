@@ -18,8 +18,9 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
     listing.set_defaults(act=_ls)
     create = verbs.add_parser("create", help="make a pool")
     create.add_argument("pool", metavar="NAME")
-    create.add_argument("--size", type=int, default=1, help="how many to keep ready")
-    create.add_argument("--command", help="a shell command run in each before it counts as ready")
+    create.add_argument("--size", type=int, default=1, help="how many to keep ready at least")
+    create.add_argument("--max", type=int, help="how many to keep ready at most, when many are taken")
+    create.add_argument("--command", metavar="CMD", help="run in each before it counts as ready")
     add_sandbox_options(create)
     add_command_options(create)
     create.set_defaults(act=_create)
@@ -30,6 +31,7 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
     scale = verbs.add_parser("scale", help="keep more or fewer ready")
     scale.add_argument("pool", metavar="NAME")
     scale.add_argument("size", type=int)
+    scale.add_argument("--max", type=int)
     scale.set_defaults(act=_scale)
     remove = verbs.add_parser("rm", help="remove pools and the sandboxes waiting in them")
     remove.add_argument("names", nargs="+", metavar="NAME")
@@ -38,8 +40,8 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
 
 def _ls(session: Session) -> None:
     found = session.client.pools.list()
-    rows = [(item.name, item.image, item.size, item.ready) for item in found]
-    show(session.options.output, rows, ("NAME", "IMAGE", "SIZE", "READY"), [item.raw for item in found])
+    rows = [(item.name, item.spec.get("image"), item.ready, item.minimum, item.maximum) for item in found]
+    show(session.options.output, rows, ("NAME", "IMAGE", "READY", "MIN", "MAX"), [item.raw for item in found])
 
 
 def _create(session: Session) -> None:
@@ -51,9 +53,9 @@ def _create(session: Session) -> None:
         options["user"] = given.user
     if given.workdir:
         options["workdir"] = given.workdir
-    body: dict[str, Any] = {"spec": create_body(options), "size": given.size}
+    body = {"spec": create_body(options), **_sizes(given)}
     if given.command:
-        body["command"] = given.command
+        body["warm_command"] = given.command
     print(session.client.pools.create(given.pool, **body).name)
 
 
@@ -66,5 +68,9 @@ def _info(session: Session) -> None:
 
 
 def _scale(session: Session) -> None:
-    pool = session.client.pools.update(session.options.pool, size=session.options.size)
-    print(f"{pool.name} {pool.size}")
+    pool = session.client.pools.update(session.options.pool, **_sizes(session.options))
+    print(f"{pool.name} {pool.minimum} to {pool.maximum}")
+
+
+def _sizes(given: argparse.Namespace) -> dict[str, Any]:
+    return {"minimum": given.size, "maximum": max(given.size, given.max or 0)}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
-
 from .app import Session
-from .arguments import each, pairs
+from .arguments import each
 from .output import add_format, age, fields, show, show_json, size
 
 
@@ -18,7 +16,6 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
     create = verbs.add_parser("create", help="make a volume")
     create.add_argument("name")
     create.add_argument("--size", help='how much it may hold, "10GiB"')
-    create.add_argument("--label", action="append", default=[], metavar="K=V")
     create.set_defaults(act=_create)
     info = verbs.add_parser("info", help="show one volume")
     info.add_argument("name")
@@ -37,9 +34,7 @@ def _ls(session: Session) -> None:
 
 def _create(session: Session) -> None:
     given = session.options
-    options: dict[str, Any] = {"size": given.size} if given.size else {}
-    if given.label:
-        options["labels"] = pairs(given.label, "label")
+    options = {"size": given.size} if given.size else {}
     print(session.client.volumes.create(given.name, **options).name)
 
 
