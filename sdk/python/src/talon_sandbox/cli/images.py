@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from ..archive import pack
 from ..errors import TransferError
 from .app import Session
-from .arguments import each, pairs
+from .arguments import each
 from .output import add_format, age, fields, progress, show, show_json, size
 
 _PIECE = 1 << 20
@@ -26,12 +26,13 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
     pull = verbs.add_parser("pull", help="fetch an image from a registry")
     pull.add_argument("ref", metavar="REF", help="python:3.12, registry.example.com/team/app:1")
     pull.add_argument("--name", help="its name here; default: the reference")
-    pull.add_argument("--username")
-    pull.add_argument("--password", help="asked for when only --username is given; - reads standard input")
-    pull.add_argument(
-        "--insecure", action="store_true", help="the registry speaks plain HTTP or has no known certificate"
-    )
+    _add_registry(pull)
     pull.set_defaults(act=_pull)
+    push = verbs.add_parser("push", help="send an image to a registry")
+    push.add_argument("image", metavar="IMAGE")
+    push.add_argument("ref", metavar="REF")
+    _add_registry(push)
+    push.set_defaults(act=_push)
     load = verbs.add_parser("import", help="load an OCI or docker archive, or a root file system as tar")
     load.add_argument("file", help="a tar file, or - for standard input")
     load.add_argument("--name", required=True)
@@ -42,7 +43,6 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
     build.add_argument("directory")
     build.add_argument("-t", "--name", required=True)
     build.add_argument("-f", "--file", help="the Dockerfile's path in the directory")
-    build.add_argument("--build-arg", action="append", default=[], metavar="K=V")
     build.set_defaults(act=_build)
     remove = verbs.add_parser("rm", help="remove images")
     remove.add_argument("images", nargs="+", metavar="IMAGE")
@@ -57,6 +57,13 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
     alias.set_defaults(act=lambda session: session.client.images.alias(session.options.image, session.options.alias))
 
 
+def _add_registry(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--username")
+    add("--password", help="asked for when only --username is given; - reads standard input")
+    add("--insecure", action="store_true", help="the registry speaks plain HTTP or has no known certificate")
+
+
 def _ls(session: Session) -> None:
     found = session.client.images.list()
     rows = [(item.name, " ".join(item.aliases), size(item.size_bytes), age(item.created_at)) for item in found]
@@ -65,14 +72,18 @@ def _ls(session: Session) -> None:
 
 def _pull(session: Session) -> None:
     given = session.options
-    steps = session.client.images.pull_progress(
-        given.ref,
-        name=given.name,
-        username=given.username,
-        password=_password(given.username, given.password),
-        insecure=given.insecure or None,
-    )
-    _finish(progress(steps))
+    _finish(progress(session.client.images.pull_progress(given.ref, name=given.name, **_registry(given))))
+
+
+def _push(session: Session) -> None:
+    given = session.options
+    progress(session.client.images.push_progress(given.image, given.ref, **_registry(given)))
+    print(given.ref)
+
+
+def _registry(given: argparse.Namespace) -> dict[str, Any]:
+    password = _password(given.username, given.password)
+    return {"username": given.username, "password": password, "insecure": given.insecure or None}
 
 
 def _password(username: str | None, password: str | None) -> str | None:
@@ -109,10 +120,7 @@ def _build(session: Session) -> None:
     directory = Path(given.directory)
     if not directory.is_dir():
         raise TransferError(f"{directory} is not a directory", code="local_file")
-    arguments = [f"{key}={value}" for key, value in pairs(given.build_arg, "build argument").items()]
-    steps = session.client.images.build_progress(
-        pack(directory, [0, 0]), given.name, file=given.file, build_arg=arguments
-    )
+    steps = session.client.images.build_progress(pack(directory, [0, 0]), given.name, dockerfile=given.file)
     _finish(progress(steps))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from .app import Session
 from .arguments import network_policy
-from .output import show_json
+from .output import add_format, show, show_json
 
 
 def configure(name: str, parser: argparse.ArgumentParser) -> None:
@@ -14,6 +16,12 @@ def configure(name: str, parser: argparse.ArgumentParser) -> None:
     get = verbs.add_parser("get", help="show the policy")
     get.add_argument("sandbox", metavar="SB")
     get.set_defaults(act=_get)
+    log = verbs.add_parser("log", help="show what was allowed and refused")
+    log.add_argument("sandbox", metavar="SB")
+    log.add_argument("--since", type=int, help="after this sequence number")
+    log.add_argument("--limit", type=int, default=100)
+    add_format(log, ("table", "json"))
+    log.set_defaults(act=_log)
     change = verbs.add_parser("set", help="replace the policy; open connections are judged again at once")
     change.add_argument("sandbox", metavar="SB")
     change.add_argument("mode", choices=("open", "allowlist", "sealed"))
@@ -31,3 +39,16 @@ def _set(session: Session) -> None:
     policy = network_policy(given.mode, given.allow, given.deny)
     assert policy is not None
     show_json(session.sandbox(given.sandbox).set_network(policy))
+
+
+def _log(session: Session) -> None:
+    given = session.options
+    found = session.sandbox(given.sandbox).network_log(since=given.since, limit=given.limit)
+    header = ("SEQ", "VERDICT", "NAME", "ADDRESS", "PORT", "PROTOCOL", "COUNT", "REASON")
+    show(given.output, [_decision(item) for item in found], header, found)
+
+
+def _decision(item: Mapping[str, Any]) -> tuple[object, ...]:
+    verdict = "allowed" if item.get("allowed") else "refused"
+    rest = (item.get(key) for key in ("name", "address", "port", "protocol", "count", "reason"))
+    return (item.get("sequence"), verdict, *rest)

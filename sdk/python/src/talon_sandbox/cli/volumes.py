@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+
 from .app import Session
 from .arguments import each
 from .output import add_format, age, fields, show, show_json, size
