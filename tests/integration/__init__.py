@@ -1,0 +1,1 @@
+"""The platform as its users meet it: through the SDK and over HTTP, with real sandboxes."""
