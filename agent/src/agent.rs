@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::metrics::Meters;
 use crate::pty::Terminals;
 use crate::record::{self, Recorder};
+use crate::sessions::Sessions;
 use crate::users::{self, Identity};
 
 /// The claim's settings (contract between worker and agent); unknown keys are for other modules.
@@ -67,6 +68,7 @@ pub struct Agent {
     pub table: Table,
     pub meters: Meters,
     pub terminals: Terminals,
+    pub sessions: Sessions,
     pub recorder: Rc<Recorder>,
     /// The agent's own oom_score_adj is below zero and must not be inherited.
     pub protected_from_oom: bool,
@@ -88,6 +90,7 @@ impl Agent {
             table: Table::default(),
             meters,
             terminals: Terminals::default(),
+            sessions: Sessions::default(),
             recorder: Rc::new(recorder),
             protected_from_oom: score.trim().starts_with('-'),
             stopping: Cell::new(false),

@@ -14,6 +14,7 @@ mod host;
 mod http;
 mod init;
 mod metrics;
+mod ports;
 mod proxy;
 mod pty;
 mod record;

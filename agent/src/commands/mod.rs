@@ -8,7 +8,7 @@ pub mod process;
 mod pump;
 pub mod reaper;
 pub mod spawn;
-mod spool;
+pub mod spool;
 pub mod table;
 pub mod text;
 pub mod tree;

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::draft::Published;
 use crate::agent::Agent;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::record;
 
 /// A change that is about to be made.
 pub struct Change<'a> {
@@ -20,9 +21,7 @@ impl<'a> Change<'a> {
     /// 503 when it must be recorded and cannot be.
     pub fn begin(agent: &'a Agent) -> Result<Self> {
         if agent.recorder.refuses() {
-            let message = "the recording cannot be written, and this sandbox does nothing unrecorded";
-            return Err(Error::new(503, "recording_unavailable", "RECORDING_UNAVAILABLE", message)
-                .remedy("free space for recordings on the host"));
+            return Err(record::refusal());
         }
         Ok(Self { agent })
     }
