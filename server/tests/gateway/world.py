@@ -55,7 +55,7 @@ class _Directory:
     def locate(self, ref: str, tenant: str | None) -> Located:
         if ref != ID:
             raise TalonError("sandbox_not_found")
-        return Located(ID, self.socket, TOKEN, self.world.renews)
+        return Located(ID, self.socket, TOKEN, "default", self.world.renews)
 
     def tenant(self, key: str) -> str | None:
         return "default" if key == KEY else None

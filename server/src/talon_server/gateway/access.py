@@ -25,6 +25,7 @@ class Located:
     id: str
     socket: Path
     token: str
+    tenant: str = ""
     renews: bool = False
 
 
@@ -74,7 +75,7 @@ def _signed(route: Route, located: Located) -> bool:
 
 def _any_equal(given: list[bytes], token: str) -> bool:
     expected = token.encode()
-    return any([hmac.compare_digest(value, expected) for value in given if value])
+    return any(hmac.compare_digest(value, expected) for value in given if value)
 
 
 def _bearer(value: bytes) -> bytes:

@@ -37,7 +37,8 @@ class ServerDirectory:
         if sandbox.state is not State.RUNNING:
             raise TalonError("sandbox_not_running", f"the sandbox is {sandbox.state}")
         address = self._worker.agent(sandbox.id)
-        return Located(sandbox.id, address.socket, address.token, RENEW_EXTENSION in sandbox.spec.extensions)
+        renews = RENEW_EXTENSION in sandbox.spec.extensions
+        return Located(sandbox.id, address.socket, address.token, sandbox.tenant, renews)
 
     def accessed(self, id: str) -> None:
         """Move the expiry to now + extension when that is later; at most once a minute for a sandbox."""

@@ -5,17 +5,19 @@ OpenSandbox's to the next API.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 from urllib.parse import unquote
 
-from talon_server.api.v1.http import Problem, Receive, Reply, Request, Scope, Send
+from talon_server.api.services import Services
+from talon_server.api.v1 import platform, sandboxes
+from talon_server.api.v1.http import Handler, Problem, Receive, Reply, Request, Scope, Send
 from talon_server.api.v1.problems import problem_of
+from talon_server.control.keys import Keys
+from talon_server.control.principals import Principal
 from talon_server.errors import TalonError
 from talon_server.gateway.heads import first_values
 from talon_server.gateway.relay import request_id_of
 
-Handler = Callable[[Request], Awaitable[Reply]]
 Table = Mapping[tuple[str, ...], Mapping[str, Handler]]
 """Pattern → method → handler. Every second part of a pattern is `*`: an identifier or a last word."""
 
@@ -26,12 +28,8 @@ _OURS = frozenset({"sandboxes", "snapshots", "pools", "templates", "health"})
 _CORS = {"access-control-allow-origin": "*", "access-control-expose-headers": "OPEN-SANDBOX-ORIGIN, X-Request-ID"}
 
 
-class KeyRing(Protocol):
-    def admits(self, key: str) -> bool: ...
-
-
 class OpenSandbox:
-    def __init__(self, table: Table, keys: KeyRing) -> None:
+    def __init__(self, table: Table, keys: Keys) -> None:
         self._table = table
         self._keys = keys
 
@@ -69,7 +67,7 @@ class OpenSandbox:
         if request.method == "OPTIONS" and methods is not None:
             return _preflight(methods)
         if pattern not in _OPEN:
-            self._authenticate(request.headers)
+            request.principal = self._authenticate(request.headers)
         if methods is None:
             raise Problem(404, "NOT_FOUND", f"There is no /{'/'.join(parts)}.", detail="Not Found")
         handler = methods.get(request.method)
@@ -80,18 +78,25 @@ class OpenSandbox:
         request.args = tuple(parts[1::2])
         return await handler(request)
 
-    def _authenticate(self, headers: Mapping[bytes, bytes]) -> None:
+    def _authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
         key = headers.get(b"open-sandbox-api-key")
         if key is None and (bearer := headers.get(b"authorization", b""))[:7].lower() == b"bearer ":
             key = bearer[7:].strip()
         if not key:
             said = "Authentication credentials are missing. Provide API key via OPEN-SANDBOX-API-KEY header."
             raise Problem(401, "MISSING_API_KEY", said)
-        if not self._keys.admits(key.decode("latin-1")):
+        principal = self._keys.authenticate(key.decode("latin-1"))
+        if principal is None:
             said = "Authentication credentials are invalid. Check your API key and try again."
             raise Problem(401, "INVALID_API_KEY", said)
+        return principal
 
 
 def _preflight(methods: Mapping[str, Handler]) -> Reply:
     fields = {"access-control-allow-methods": ", ".join(methods), "access-control-allow-headers": "*"}
     return Reply(200, "OK", fields)
+
+
+def build(services: Services) -> OpenSandbox:
+    """The dialect over the platform's services."""
+    return OpenSandbox({**sandboxes.table(services), **platform.table(services)}, services.keys)

@@ -12,11 +12,14 @@ from urllib.parse import parse_qs
 
 from pydantic import BaseModel, ValidationError
 
+from talon_server.control.principals import Principal
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Model = TypeVar("Model", bound=BaseModel)
 
+NOBODY = Principal("", "", "nobody")
 _BODY_LIMIT = 4 * 1024 * 1024
 _PAGE_LIMIT = 200
 
@@ -66,6 +69,7 @@ class Request:
         self.headers = headers
         self.mount = mount
         self.args: tuple[str, ...] = ()
+        self.principal = NOBODY
 
     @property
     def method(self) -> str:
@@ -106,21 +110,23 @@ class Request:
             if not message.get("more_body", False):
                 return b"".join(parts)
 
+    def text(self, name: str) -> str:
+        """A header field, empty when absent."""
+        return self.headers.get(name.encode(), b"").decode("latin-1")
+
     async def json(self) -> Any:
         """The body as JSON, None when it is empty."""
-        data = await self.body()
-        if not data.strip():
-            return None
-        try:
-            return json.loads(data)
-        except ValueError as error:
-            raise invalid("body", f"is not JSON: {error}") from error
+        return _parsed(await self.body())
 
-    async def read(self, model: type[Model], *, empty_ok: bool = False) -> Model:
+    async def read(self, model: type[Model]) -> Model:
         """The body as `model`; 422 in FastAPI's shape, plus `code` and `message`, when it does not fit."""
-        data = await self.json()
+        return self.parse(model, await self.body())
+
+    def parse(self, model: type[Model], raw: bytes) -> Model:
+        """As `read`, of a body that was read already; an empty one counts as `{}`."""
+        data = _parsed(raw)
         try:
-            return model.model_validate({} if data is None and empty_ok else data)
+            return model.model_validate({} if data is None else data)
         except ValidationError as error:
             raise validation_problem(error, "body") from error
 
@@ -144,6 +150,18 @@ class Request:
         if text in ("false", "0", "no", "off"):
             return False
         raise invalid(name, "must be true or false", where="query")
+
+
+Handler = Callable[[Request], Awaitable[Reply]]
+
+
+def _parsed(data: bytes) -> Any:
+    if not data.strip():
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise invalid("body", f"is not JSON: {error}") from error
 
 
 def invalid(name: str, says: str, *, where: str = "body") -> Problem:

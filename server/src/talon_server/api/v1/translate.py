@@ -4,7 +4,9 @@ What only OpenSandbox knows of (the image as it was written, the platform, secur
 under extension keys of our own (`KEPT`), never shown as extensions.
 """
 
+import json
 import platform
+import shlex
 from collections.abc import Mapping
 
 from talon_server.api.v1 import policy as policies
@@ -20,16 +22,16 @@ _ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 _RESOURCES = frozenset({"cpu", "memory", "disk", "pids", "ephemeral-storage"})
 
 
-def spec_of(body: CreateSandbox, image: str, network: NetworkPolicy) -> SandboxSpec:
-    """`image` is the image's or pool's name, `network` the operator's default policy. Raises `Problem`."""
+def spec_of(body: CreateSandbox, image: str) -> SandboxSpec:
+    """`image` is the image's name, empty for a snapshot or pool. Raises `Problem`."""
     check_offer(body)
     return SandboxSpec(
         image=image,
         resources=resources_of(body.resource_limits or {}),
         env={name: value for name, value in body.env.items() if value is not None},
         user="root",
-        entrypoint=tuple(body.entrypoint or ENTRYPOINT),
-        network=network if body.network_policy is None else _policy(body),
+        entrypoint=_entrypoint(body),
+        network=NetworkPolicy() if body.network_policy is None else _policy(body),
         volumes=tuple(_mount(volume) for volume in body.volumes),
         extensions={**body.extensions, **_kept(body)},
         snapshot=body.snapshot_id,
@@ -40,7 +42,9 @@ def spec_of(body: CreateSandbox, image: str, network: NetworkPolicy) -> SandboxS
 def check_offer(body: CreateSandbox) -> None:
     """Refuse what this server cannot give, field by field."""
     if body.template_id is not None:
-        raise Problem(501, "FSB::API_NOT_SUPPORTED", "templateId: micro-VM templates are not supported; use snapshotId.")
+        raise Problem(
+            501, "FSB::API_NOT_SUPPORTED", "templateId: micro-VM templates are not supported; use snapshotId."
+        )
     if body.credential_proxy is not None and body.credential_proxy.enabled:
         raise _parameter("credentialProxy: the credential vault is not available on this server; leave it out.")
     if body.platform is not None:
@@ -83,12 +87,27 @@ def shown(extensions: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in extensions.items() if not name.startswith(KEPT)}
 
 
+def _entrypoint(body: CreateSandbox) -> tuple[str, ...]:
+    """The entry process, after the preStart hook if there is one (a failing hook ends the sandbox)."""
+    asked = tuple(body.entrypoint or ENTRYPOINT)
+    hook = body.lifecycle.pre_start if body.lifecycle else None
+    if hook is None:
+        return asked
+    first = f"timeout -k 1 {hook.timeout_seconds} {shlex.join(hook.command)}"
+    return (
+        "/bin/sh",
+        "-c",
+        f"{first} || {{ echo 'the preStart hook failed' >&2; exit 126; }}; exec {shlex.join(asked)}",
+    )
+
+
 def _kept(body: CreateSandbox) -> dict[str, str]:
     notes = {
         "image": body.image.uri if body.image else None,
         "platform": f"{body.platform.os}/{body.platform.arch}" if body.platform else None,
         "secure": "true" if body.secure_access else None,
-        "policy": "true" if body.network_policy is not None else None,
+        "entrypoint": json.dumps(body.entrypoint or ENTRYPOINT) if body.lifecycle else None,
+        "pool": body.pool_ref,
     }
     return {KEPT + name: value for name, value in notes.items() if value is not None}
 
