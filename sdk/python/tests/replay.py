@@ -84,6 +84,7 @@ class ReplayServer:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.connections = 0
+        self.fallback: Script | None = None
         self.open: set[socket.socket] = set()
         self._scripts: dict[tuple[str, str], Script | list[Reply]] = {}
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -102,6 +103,8 @@ class ReplayServer:
     def reply(self, asked: Asked) -> Reply:
         self.asked.append(asked)
         script = self._scripts.get((asked.method, asked.path))
+        if script is None and self.fallback:
+            return self.fallback(asked)
         if script is None:
             return refusal(404, "route_not_found", f"{asked.method} {asked.path} is not scripted")
         if isinstance(script, list):

@@ -63,9 +63,9 @@ class AsyncImages:
         ):
             yield step
 
-    async def build_base_progress(self, **options: Any) -> AsyncIterator[dict[str, Any]]:
+    async def build_base_progress(self) -> AsyncIterator[dict[str, Any]]:
         """Build the image `base` on the server and give each step."""
-        async for step in self._steps(Call("POST", "/v2/images:build-base", json=options)):
+        async for step in self._steps(Call("POST", "/v2/images:build-base")):
             yield step
 
     async def build_progress(

@@ -57,9 +57,9 @@ class Images:
         headers = {"Content-Type": "application/x-tar"}
         yield from self._steps(Call("POST", "/v2/images:import", {"name": name}, content=content, headers=headers))
 
-    def build_base_progress(self, **options: Any) -> Iterator[dict[str, Any]]:
+    def build_base_progress(self) -> Iterator[dict[str, Any]]:
         """Build the image `base` on the server and give each step."""
-        yield from self._steps(Call("POST", "/v2/images:build-base", json=options))
+        yield from self._steps(Call("POST", "/v2/images:build-base"))
 
     def build_progress(self, context: bytes | Iterable[bytes], name: str, **options: Any) -> Iterator[dict[str, Any]]:
         """Build an image from a directory with a Dockerfile, sent as tar, and give each step. Options: dockerfile."""
