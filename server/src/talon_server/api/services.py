@@ -12,8 +12,8 @@ from talon_server.worker.port import WorkerPort
 if TYPE_CHECKING:
     from talon_server.control.pools import Pools
     from talon_server.control.snapshots import Snapshots
+    from talon_server.control.volumes import VolumeService
     from talon_server.worker.images.store import ImageStore
-    from talon_server.worker.volumes import Volumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,6 @@ class Services:
     events: Events
     worker: WorkerPort
     images: "ImageStore"
-    volumes: "Volumes"
+    volumes: "VolumeService"
     snapshots: "Snapshots"
     pools: "Pools"

@@ -24,12 +24,14 @@ from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
 from talon_server.model import ids
 from talon_server.model.network import NetworkPolicy
-from talon_server.model.sandbox import Sandbox, State, may
+from talon_server.model.sandbox import Sandbox, SandboxSpec, State, may
 from talon_server.worker.port import Observed, Started, WorkerEvent, WorkerPort
 
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 3.0
+RENEW = "access.renew.extend.seconds"
+RENEW_STEP_S = 1.0
 FINGERPRINT = "talon.idempotency.fingerprint"
 RETENTION_EVERY_S = 60.0
 
@@ -97,7 +99,7 @@ class Lifecycle:
         spec = complete(request.spec, self._config.defaults)
         if request.idempotency:
             spec = replace(spec, extensions={**spec.extensions, FINGERPRINT: request.fingerprint})
-        image_id = spec.snapshot or self._images.resolve(spec.image)
+        image_id = self.check_image(spec)
         if self._registry.count() >= self._config.limits.sandboxes:
             raise TalonError("capacity_exhausted", f"this server holds {self._registry.count()} sandboxes already")
         now = datetime.now(UTC)
@@ -188,6 +190,52 @@ class Lifecycle:
         return self._registry.list(
             principal.tenant, labels=labels or {}, states=states, name=name, limit=limit, cursor=cursor
         )
+
+    def located(self, ref: str, tenant: str | None) -> Sandbox:
+        """For the gateway: by id, or by name within a tenant. Raises sandbox_not_found, sandbox_not_running."""
+        sandbox = self._registry.find(tenant, ref)
+        if sandbox.state not in (State.RUNNING, State.PAUSED):
+            raise TalonError("sandbox_not_running", f"the sandbox is {sandbox.state}")
+        return sandbox
+
+    def accessed(self, id: str) -> None:
+        """A request reached it: move its expiry when its access renews it; never nearer."""
+        sandbox = self._registry.living(id)
+        extend = sandbox.spec.extensions.get(RENEW) if sandbox is not None else None
+        if sandbox is None or sandbox.expires_at is None or not extend or not extend.isdigit():
+            return
+        later = datetime.now(UTC) + timedelta(seconds=int(extend))
+        if (later - sandbox.expires_at).total_seconds() > RENEW_STEP_S:
+            self._registry.change(id, expires_at=later)
+            self._expiry.watch(id, later)
+
+    def uses_image(self, image_id: str) -> bool:
+        """Does a living sandbox run from it?"""
+        return any(sandbox.image_id == image_id for sandbox in self._registry.all())
+
+    def users_of_volume(self, name: str) -> list[str]:
+        """The living sandboxes that mount a volume."""
+        return [
+            sandbox.id for sandbox in self._registry.all() if any(mount.name == name for mount in sandbox.spec.volumes)
+        ]
+
+    def check_image(self, spec: SandboxSpec) -> str:
+        """The id of what a spec starts from. Raises image_not_found."""
+        return spec.snapshot or self._images.resolve(spec.image or self._config.defaults.image)
+
+    async def adopt_from_pool(self, principal: Principal, id: str, request: CreateRequest) -> Sandbox:
+        """Give a ready sandbox of a pool to a request. Raises sandbox_not_running, name_taken."""
+        sandbox = self._registry.find(principal.tenant, id)
+        if sandbox.state is not State.RUNNING:
+            raise TalonError("sandbox_not_running")
+        expires_at = datetime.now(UTC) + timedelta(seconds=request.ttl_s) if request.ttl_s else None
+        if request.spec.network.rules:
+            await self.set_network(principal, id, request.spec.network)
+        changed = self._registry.change(
+            id, name=request.name, labels=dict(request.labels), ttl_s=request.ttl_s, expires_at=expires_at, pooled=True
+        )
+        self._expiry.watch(id, expires_at)
+        return changed
 
     async def delete(self, principal: Principal, ref: str) -> None:
         """End a sandbox for good; one that has ended is fine. Raises sandbox_not_found."""

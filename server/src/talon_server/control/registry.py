@@ -63,9 +63,11 @@ class Registry:
             if state in _ENDED:
                 fields["ended_at"] = fields["changed_at"]
         after = replace(before, **fields)
+        if after.name != before.name and after.name and (after.tenant, after.name) in self._names:
+            raise TalonError("name_taken", f"a sandbox named {after.name!r} exists already")
         self._save(after)
         if after.live:
-            self._living[id] = after
+            self._index(after)
         else:
             self._unindex(after)
         if state is not None and state is not before.state:

@@ -1,7 +1,7 @@
 """What is asked for a new sandbox, completed with the operator's defaults and held to the limits. Pure."""
 
-from dataclasses import dataclass, field, replace
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from talon_server.config import Defaults, Limits
 from talon_server.errors import TalonError

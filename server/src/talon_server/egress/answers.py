@@ -91,6 +91,11 @@ def failure(query: dns.message.Message) -> dns.message.Message:
     return _reply(query, dns.rcode.SERVFAIL)
 
 
+def refusal(query: dns.message.Message) -> dns.message.Message:
+    """REFUSED: too much was asked; nothing is said of the name."""
+    return _reply(query, dns.rcode.REFUSED)
+
+
 def question_name(query: dns.message.Message) -> str:
     """The name asked for, as it is compared."""
     return canonical(query.question[0].name.to_text(omit_final_dot=True)) if query.question else ""

@@ -20,6 +20,7 @@ from talon_server.worker.prepare import prepare
 from talon_server.worker.recordings import Recordings
 from talon_server.worker.shells import ShellPool, Shells
 from talon_server.worker.slots import FIRST_ID, Plan, Slots, choose_network
+from talon_server.worker.upstream import host_resolvers
 from talon_server.worker.walls import Walls
 
 MOST_SLOTS = 4096
@@ -30,7 +31,7 @@ _ID_BLOCKS = 15
 class HostOptions:
     """How a worker is set up. `network` None chooses a free /16; `pool_min`/`pool_max` bound the ready shells.
 
-    `runtime` "" means crun, else runc; `slots` is the most sandboxes at once.
+    `runtime` "" means crun, else runc; `slots` is the most sandboxes at once; `nameservers` empty: the host's own.
     """
 
     home: Path
@@ -40,6 +41,7 @@ class HostOptions:
     pool_min: int = 4
     pool_max: int = 48
     slots: int = MOST_SLOTS
+    nameservers: tuple[str, ...] = ()
 
     @property
     def instance(self) -> str:
@@ -77,7 +79,7 @@ async def open_host(
         facts = {"runtime": runtime.name, "runtime_version": runtime.version, "network": str(plan.network)}
         host = Host(
             helper, shells, pool, slots, walls, images, disk, volumes, recordings, tasks,
-            resolver=str(plan.gateway), facts=facts,
+            nameservers=options.nameservers or host_resolvers(), facts=facts,
         )  # fmt: skip
         stack.push_async_callback(host.close)
         yield host

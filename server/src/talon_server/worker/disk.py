@@ -65,6 +65,10 @@ class Disk:
         if size_bytes:
             btrfs.limit(place, size_bytes)
 
+    def has(self, id: str) -> bool:
+        """Does a sandbox have files here?"""
+        return (self.root / "sandboxes" / id).exists()
+
     async def remove(self, id: str) -> None:
         """All files of a sandbox."""
         await asyncio.to_thread(self.drop, self.root / "sandboxes" / id)

@@ -9,18 +9,21 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Protocol
 
+from talon_server.egress.decisions import Decisions
 from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
 from talon_server.model.network import NetworkPolicy
 from talon_server.model.sandbox import Resources, SandboxSpec, VolumeMount
 from talon_server.worker.claims import Claim
+from talon_server.worker.dns import Client, Listener, Resolver
 from talon_server.worker.helper import Helper
 from talon_server.worker.link import ask
 from talon_server.worker.port import AgentAddress, Observed, Started, WorkerEvent
@@ -95,7 +98,7 @@ class Host:
         recordings: Recordings,
         tasks: Tasks,
         *,
-        resolver: str,
+        nameservers: Sequence[str],
         facts: Mapping[str, Any],
     ) -> None:
         self._helper = helper
@@ -108,7 +111,11 @@ class Host:
         self._volumes = volumes
         self._recordings = recordings
         self._tasks = tasks
-        self._resolver = resolver
+        self._gateway = str(slots.plan.gateway)
+        self.decisions = Decisions()
+        self._resolver = Resolver(nameservers, walls, self.decisions, self._who)
+        self._listener = Listener(self._resolver, tasks)
+        self._by_address: dict[IPv4Address, Client] = {}
         self._facts = facts
         self._running: dict[str, Shell] = {}
         self._events: asyncio.Queue[WorkerEvent] = asyncio.Queue()
@@ -127,6 +134,7 @@ class Host:
                 await self._shells.end(shell)
                 await self._shells.sweep(shell)
         await self._shells.sweep_strays({shell.id for shell in found})
+        await self._listener.open(self._gateway)
         self._pool.open()
         return [
             Observed(id, "paused" if shell.cgroup.frozen() else "running", self.agent(id))
@@ -147,6 +155,7 @@ class Host:
 
     async def close(self) -> None:
         """Let go of the running sandboxes, end the shells nobody claimed, finish what is being removed."""
+        await self._listener.close()
         await self._pool.drain()
         await self._tasks.drain()
         for shell in self._running.values():
@@ -169,7 +178,7 @@ class Host:
             await self._helper.root(await self._order(shell, spec, layers, upper))
             clock.lap("root_ms")
             shell.save(Claim(id, token, spec.network))
-            await self._claim(shell, _settings(id, token, spec, config, self._resolver), spec)
+            await self._claim(shell, _settings(id, token, spec, config, self._gateway), spec)
             clock.lap("claim_ms")
             undo.pop_all()
         self._watch(id, shell)
@@ -222,6 +231,7 @@ class Host:
 
     def _watch(self, id: str, shell: Shell) -> None:
         self._running[id] = shell
+        self._by_address[shell.slot.address] = Client(id, shell.slot)
         shell.on_end = partial(self._ended, id, shell)
         if shell.ended.is_set():
             shell.on_end()
@@ -236,8 +246,13 @@ class Host:
 
     def _forget(self, id: str, shell: Shell) -> None:
         shell.on_end = None
+        self._by_address.pop(shell.slot.address, None)
+        self._resolver.forget(id)
         if self._running.get(id) is shell:
             del self._running[id]
+
+    def _who(self, address: IPv4Address) -> Client | None:
+        return self._by_address.get(address)
 
     async def stop(self, id: str, *, grace_s: float) -> None:
         shell = self._running.get(id)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from typing import Any
 
 from talon_server.errors import TalonError
 from talon_server.runtimes.oci import ID_COUNT
@@ -48,9 +49,9 @@ class Plan:
         return self.network[1]
 
     @property
-    def dummy(self) -> str:
-        """The interface that holds the gateway's address."""
-        return f"tg{self.instance}"
+    def label(self) -> str:
+        """Marks the gateway's address on the loopback interface as this server's."""
+        return f"lo:tg{self.instance}"
 
     @property
     def veth_prefix(self) -> str:
@@ -76,23 +77,25 @@ def choose_network(instance: str) -> IPv4Network:
 
     Raises host_unsuitable when the host's routes leave none.
     """
-    inside = {interface: IPv4Network(route) for interface, route in _routes()}
-    own = f"tg{instance}"
-    if own in inside:
-        return inside[own].supernet(new_prefix=16)
+    for address in _ip_json("addr", "show", "dev", "lo"):
+        for known in address.get("addr_info", ()):
+            if known.get("label") == f"lo:tg{instance}":
+                return IPv4Network(f"{known['local']}/16", strict=False)
+    taken = [
+        IPv4Network(route["dst"]) for route in _ip_json("route", "show", "table", "all") if route["dst"][0].isdigit()
+    ]
     first = int(instance, 16)
     for step in range(192):
         network = IPv4Network((10 << 24 | (32 + (first + step) % 192) << 16, 16))
-        if not any(network.overlaps(IPv4Network(route)) for _, route in _routes()):
+        if not any(network.overlaps(route) for route in taken):
             return network
     raise TalonError("host_unsuitable", "no network of 10.0.0.0/8 is free", remedy="Set network in the configuration.")
 
 
-def _routes() -> list[tuple[str, str]]:
-    """Interface and destination of the host's IPv4 routes and addresses, without the default route."""
-    done = subprocess.run(["ip", "-4", "-json", "route", "show", "table", "all"], capture_output=True, check=True)
-    routes = [(route.get("dev", ""), route["dst"]) for route in json.loads(done.stdout or b"[]")]
-    return [(interface, target) for interface, target in routes if target[0].isdigit()]
+def _ip_json(*arguments: str) -> list[dict[str, Any]]:
+    done = subprocess.run(["ip", "-4", "-json", *arguments], capture_output=True, check=True)
+    answer: list[dict[str, Any]] = json.loads(done.stdout or b"[]")
+    return answer
 
 
 class Slots:
@@ -106,10 +109,9 @@ class Slots:
         self._spare: set[int] = set()
 
     async def open(self, used: Iterable[int]) -> list[Slot]:
-        """Make the gateway's interface; take over what an earlier server left. Returns the slots found."""
+        """Add the gateway's address; take over what an earlier server left. Returns the slots found."""
         plan = self.plan
-        await _ip([f"link add {plan.dummy} type dummy", f"addr add {plan.gateway}/32 dev {plan.dummy}",
-                   f"link set {plan.dummy} up"], lenient=True)  # fmt: skip
+        await _ip([f"addr replace {plan.gateway}/32 dev lo label {plan.label}"])
         names = [entry.name for entry in NETNS.iterdir()] if NETNS.exists() else []
         numbers = sorted(number for name in names if (number := plan.number_of(name)) is not None)
         self._next = max(numbers, default=-1) + 1
@@ -162,9 +164,9 @@ class Slots:
             await _ip(lines, lenient=True)
 
     async def close(self) -> None:
-        """Remove every slot of this server and its interface: for tests and uninstalling."""
+        """Remove every slot of this server and its address: for tests and uninstalling."""
         await self.remove(self.plan.slot(number) for number in range(self._next))
-        await _ip([f"link del {self.plan.dummy}"], lenient=True)
+        await _ip([f"addr del {self.plan.gateway}/32 dev lo"], lenient=True)
 
 
 _INSIDE = """

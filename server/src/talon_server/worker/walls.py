@@ -17,6 +17,7 @@ from talon_server.worker.nft import Nft
 from talon_server.worker.slots import Plan, Slot
 
 DEFAULT = NetworkPolicy()
+_COMPILED_DEFAULT = compile_policy(DEFAULT)
 
 
 class Walls:
@@ -29,6 +30,7 @@ class Walls:
         self._log_group = log_group
         self._generation = int(time.time()) & 0x3FFFFFFF
         self._policies: dict[int, NetworkPolicy] = {}
+        self._compiled: dict[int, CompiledPolicy] = {}
         self._books: dict[int, GrantBook] = {}
 
     def open(self, slots: Mapping[Slot, NetworkPolicy]) -> None:
@@ -113,10 +115,11 @@ class Walls:
         """Put a policy in force, for existing connections too; nothing to do when it is in force already."""
         if self._policies.get(slot.number) == policy:
             return
-        again = self.book(slot).reissue(compile_policy(policy), time.monotonic())
+        filled = self._fill(slot, policy)
+        again = self.book(slot).reissue(self.compiled(slot), time.monotonic())
         self._nft.run(
             [
-                *self._fill(slot, policy),
+                *filled,
                 f"flush set inet {self._table} {chains.grants_name(slot.number)}",
                 *chains.grant(self._table, slot.number, again),
             ]
@@ -142,7 +145,7 @@ class Walls:
 
     def compiled(self, slot: Slot) -> CompiledPolicy:
         """The policy in force, for decisions on names."""
-        return compile_policy(self._policies.get(slot.number, DEFAULT))
+        return self._compiled.get(slot.number, _COMPILED_DEFAULT)
 
     def close(self) -> None:
         """Take the table away: for tests and uninstalling."""
@@ -150,4 +153,5 @@ class Walls:
 
     def _fill(self, slot: Slot, policy: NetworkPolicy) -> list[str]:
         self._generation += 1
-        return list(chains.fill(self._table, slot.number, compile_policy(policy), self._generation, self._log_group))
+        compiled = self._compiled[slot.number] = _COMPILED_DEFAULT if policy == DEFAULT else compile_policy(policy)
+        return list(chains.fill(self._table, slot.number, compiled, self._generation, self._log_group))

@@ -74,7 +74,8 @@ class ImageStore:
         part.write_text(json.dumps(told, indent=1))
         part.rename(self._root / "index.json")
 
-    def list(self) -> list[Image]:
+    def all(self) -> list[Image]:
+        """By name."""
         return sorted(self._images.values(), key=lambda image: image.name)
 
     def get(self, name: str) -> Image:
@@ -190,4 +191,4 @@ class ImageStore:
         return self._root / "layers" / digest
 
     def __iter__(self) -> Iterator[Image]:
-        return iter(self.list())
+        return iter(self.all())
