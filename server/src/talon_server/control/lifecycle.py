@@ -213,7 +213,7 @@ class Lifecycle:
         """Does a living sandbox run from it?"""
         return any(sandbox.image_id == image_id for sandbox in self._registry.all())
 
-    def users_of_volume(self, name: str) -> list[str]:
+    def users_of_volume(self, name: str) -> Sequence[str]:
         """The living sandboxes that mount a volume."""
         return [
             sandbox.id for sandbox in self._registry.all() if any(mount.name == name for mount in sandbox.spec.volumes)

@@ -102,7 +102,7 @@ class Runtime:
 def config(spec: ShellSpec, root: Path) -> dict[str, Any]:
     """The bundle's config.json: all namespaces, no limits yet, nothing of any user."""
     capabilities = [f"CAP_{name}" for name in _CAPABILITIES]
-    sets = {kind: capabilities for kind in ("bounding", "effective", "permitted")}
+    sets = dict.fromkeys(("bounding", "effective", "permitted"), capabilities)
     return {
         "ociVersion": "1.0.2",
         "hostname": "sandbox",
