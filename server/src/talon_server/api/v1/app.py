@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from talon_server.api.services import Services
-from talon_server.api.v1 import platform, sandboxes
+from talon_server.api.v1 import platform, pools, sandboxes, snapshots
 from talon_server.api.v1.http import Handler, Problem, Receive, Reply, Request, Scope, Send
 from talon_server.api.v1.problems import problem_of
 from talon_server.control.keys import Keys
@@ -99,4 +99,6 @@ def _preflight(methods: Mapping[str, Handler]) -> Reply:
 
 def build(services: Services) -> OpenSandbox:
     """The dialect over the platform's services."""
-    return OpenSandbox({**sandboxes.table(services), **platform.table(services)}, services.keys)
+    parts = (platform, sandboxes, snapshots, pools)
+    table = {pattern: methods for part in parts for pattern, methods in part.table(services).items()}
+    return OpenSandbox(table, services.keys)

@@ -31,18 +31,16 @@ class SandboxRoutes:
         raw = await request.body()
         body = request.parse(CreateSandbox, raw)
         _check_labels(body.metadata)
-        spec = await sources.prepare(self._services, request.principal, body)
-        made = await self._lifecycle.create(
-            request.principal,
-            CreateRequest(
-                spec,
-                labels=body.metadata,
-                ttl_s=body.timeout,
-                idempotency=request.text("idempotency-key"),
-                fingerprint=hashlib.sha256(raw).hexdigest(),
-                pool=body.pool_ref or "",
-            ),
+        spec = sources.prepare(self._services, request.principal, body)
+        asked = CreateRequest(
+            spec,
+            labels=body.metadata,
+            ttl_s=body.timeout,
+            idempotency=request.text("idempotency-key")[:200],
+            fingerprint=hashlib.sha256(raw).hexdigest(),
+            pool=body.pool_ref or "",
         )
+        made = await self._lifecycle.create(request.principal, asked)
         return Reply(202, shapes.created(made), {"Location": f"/v1/sandboxes/{made.id}"})
 
     async def list(self, request: Request) -> Reply:
@@ -64,7 +62,7 @@ class SandboxRoutes:
 
     async def delete(self, request: Request) -> Reply:
         await self._lifecycle.delete(request.principal, request.args[0])
-        await sources.release(self._services, request.principal, self._find(request))
+        sources.release(self._services, request.principal, self._find(request))
         return Reply(204)
 
     async def patch_metadata(self, request: Request) -> Reply:

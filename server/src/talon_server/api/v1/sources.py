@@ -17,7 +17,7 @@ _OWN_USER = "sandbox"
 """The user of images that we build; OpenSandbox's clients expect root unless an image says otherwise."""
 
 
-async def prepare(services: Services, principal: Principal, body: CreateSandbox) -> SandboxSpec:
+def prepare(services: Services, principal: Principal, body: CreateSandbox) -> SandboxSpec:
     """The complete specification, its volumes made where that was asked. Raises `Problem`, TalonError."""
     image = body.image.uri if body.image is not None else ""
     spec = spec_of(body, image)
@@ -25,12 +25,16 @@ async def prepare(services: Services, principal: Principal, body: CreateSandbox)
     if made:
         spec = replace(spec, extensions={**spec.extensions, KEPT + "volumes": ",".join(made)})
     if image:
-        user = services.images.get(image).user
-        spec = replace(spec, user="" if user not in ("", _OWN_USER) else "root")
+        spec = replace(spec, user=user_of(services, image))
     return spec
 
 
-async def release(services: Services, principal: Principal, sandbox: Sandbox) -> None:
+def user_of(services: Services, image: str) -> str:
+    """Who runs commands: the image's user (empty: as it says), else root. Raises image_not_found."""
+    return "" if services.images.get(image).user not in ("", _OWN_USER) else "root"
+
+
+def release(services: Services, principal: Principal, sandbox: Sandbox) -> None:
     """Remove the volumes that were made with the sandbox and were to end with it."""
     for name in (kept(sandbox.spec.extensions, "volumes") or "").split(","):
         if name:
