@@ -12,6 +12,7 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
@@ -121,19 +122,32 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def call(agent: AgentAddress, command: str, **fields: Any) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command said and how it ended."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+
+
+def call(agent: AgentAddress, command: str, **fields: Any) -> Result:
     """Run a command through the sandbox's agent; blocking."""
     connection = _Connection(agent.socket)
     try:
-        body = json.dumps({"command": command, **fields})
         headers = {"X-EXECD-ACCESS-TOKEN": agent.token, "Content-Type": "application/json"}
-        connection.request("POST", "/v2/exec", body, headers)
-        reply: dict[str, Any] = json.loads(connection.getresponse().read())
+        connection.request("POST", "/command", json.dumps({"command": command, **fields}), headers)
+        body = connection.getresponse().read().decode()
     finally:
         connection.close()
-    return reply
+    events = [json.loads(line) for line in body.split("\n\n") if line.strip()]
+    texts = {
+        kind: "\n".join(event["text"] for event in events if event["type"] == kind) for kind in ("stdout", "stderr")
+    }
+    errors = [event["error"]["evalue"] for event in events if event["type"] == "error"]
+    return Result(texts["stdout"], texts["stderr"], int(errors[0]) if errors else 0)
 
 
-async def run(agent: AgentAddress, command: str, **fields: Any) -> dict[str, Any]:
+async def run(agent: AgentAddress, command: str, **fields: Any) -> Result:
     """Run a command through the sandbox's agent."""
     return await asyncio.to_thread(call, agent, command, **fields)
