@@ -68,12 +68,10 @@ class Pool(_Section):
 
 
 class Network(_Section):
-    """Addresses of sandboxes, the resolvers asked for names (empty: the host's own), NFLOG group of denials."""
+    """Addresses of sandboxes (none: a free /16 of 10.0.0.0/8), the resolvers asked for names (empty: the host's own)."""
 
-    addresses: IPv4Network = IPv4Network("10.200.0.0/16")
+    addresses: IPv4Network | None = None
     resolvers: tuple[str, ...] = ()
-    log_group: int = 97
-    first_id: int = 1 << 20
 
 
 class Images(_Section):
