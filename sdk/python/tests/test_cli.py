@@ -71,6 +71,12 @@ def test_lists_for_people_and_programs(server: ReplayServer, capfdbinary: Captur
     assert "memory=512MiB" in capfdbinary.readouterr().out.decode()
 
 
+def test_names_from_a_sandbox_cannot_steer_the_terminal(server: ReplayServer, capfdbinary: Captured) -> None:
+    server.on("GET", f"{SB}/fs/list", as_json({"items": [{"path": "/w/\x1b[2J\udce9", "type": "file"}]}))
+    assert run(["fs", "ls", "demo"]) == 0
+    assert b"/w/\\x1b[2J\\udce9" in capfdbinary.readouterr().out
+
+
 def test_rm_goes_on_after_a_missing_one(server: ReplayServer, capfdbinary: Captured) -> None:
     server.on("DELETE", "/v2/sandboxes/gone", refusal(404, "sandbox_not_found"))
     assert run(["rm", "gone", str(SANDBOX["id"])]) == 4

@@ -106,11 +106,13 @@ def run(arguments: list[str]) -> int:
 
 def tell(error: TalonError) -> None:
     """Say on stderr what failed, why, and what to try."""
+    from .output import printable
+
     code = f" [{error.code}]" if error.code else ""
-    print(f"tsb: {error.message}{code}", file=sys.stderr)
+    print(f"tsb: {printable(error.message)}{code}", file=sys.stderr)
     for label, text in (("cause", error.cause), ("try", error.remedy), ("request", error.request_id)):
         if text:
-            print(f"  {label}: {text}", file=sys.stderr)
+            print(f"  {label}: {printable(text)}", file=sys.stderr)
 
 
 def exit_code(error: TalonError) -> int:

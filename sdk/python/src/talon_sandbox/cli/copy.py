@@ -11,9 +11,10 @@ from .._sync.files import Files
 from ..models import Transfer
 from .app import Session, UsageError
 from .arguments import write_bytes
-from .output import size
+from .output import printable, size
 
 _PIECE = 1 << 20
+_SHOWN = 10
 
 
 def configure(name: str, parser: argparse.ArgumentParser) -> None:
@@ -35,8 +36,10 @@ def _copy(session: Session) -> None:
     else:
         assert source is not None
         moved = _out(_files(session, source[0]), source[1], given.target)
-    for entry in moved.skipped:
-        print(f"tsb: left out {entry}", file=sys.stderr)
+    for entry in moved.skipped[:_SHOWN]:
+        print(f"tsb: left out {printable(entry)}", file=sys.stderr)
+    if len(moved.skipped) > _SHOWN:
+        print(f"tsb: left out {len(moved.skipped) - _SHOWN} more", file=sys.stderr)
     if not given.quiet and sys.stderr.isatty():
         print(f"{moved.files} files, {size(moved.bytes)}", file=sys.stderr)
 

@@ -31,7 +31,7 @@ def show_json(value: Any) -> None:
 
 def table(rows: Sequence[Sequence[object]]) -> str:
     """Rows in aligned columns; None is shown as a dash."""
-    texts = [["-" if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
+    texts = [["-" if cell is None or cell == "" else printable(str(cell)) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts
@@ -44,7 +44,14 @@ def fields(pairs: Mapping[str, object]) -> None:
     width = max((len(name) for name in shown), default=0)
     for name, value in shown.items():
         text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-        print(f"{name:<{width}}  {text}")
+        print(f"{name:<{width}}  {printable(text)}")
+
+
+def printable(text: str) -> str:
+    """Text from a sandbox made safe for a terminal: no control sequences, no half characters."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def size(count: float | None) -> str | None:
