@@ -112,7 +112,8 @@ def tell(error: TalonError) -> None:
     print(f"tsb: {printable(error.message)}{code}", file=sys.stderr)
     for label, text in (("cause", error.cause), ("try", error.remedy), ("request", error.request_id)):
         if text:
-            print(f"  {label}: {printable(text)}", file=sys.stderr)
+            shown = "\n    ".join(printable(line) for line in text.splitlines())
+            print(f"  {label}: {shown}", file=sys.stderr)
 
 
 def exit_code(error: TalonError) -> int:
