@@ -15,12 +15,9 @@ from typing import Any
 import uvicorn
 import uvloop
 
+from talon_server.api import v1
 from talon_server.api.directory import ServerDirectory
 from talon_server.api.services import Services
-from talon_server.api.v1.app import OpenSandbox
-from talon_server.api.v1.egress import EgressApi
-from talon_server.api.v1.problems import words_of
-from talon_server.api.v1.sandboxes import table
 from talon_server.api.v2.app import build as build_v2
 from talon_server.config import Config
 from talon_server.control.events import Events
@@ -99,12 +96,12 @@ def application(services: Services) -> tuple[Callable[[Scope, Receive, Send], Aw
     directory = ServerDirectory(services)
     gateway = Gateway(
         directory,
-        egress=EgressApi(services.lifecycle),
-        words=words_of,
+        egress=v1.egress_app(services),
+        words=v1.error_words,
         domain=services.config.listen.domain,
         via_tls=services.config.listen.certificate is not None,
     )
-    dialect = OpenSandbox(table(services), services.keys)
+    dialect = v1.build(services)
     native = build_v2(services, [])
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
