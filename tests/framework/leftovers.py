@@ -81,9 +81,7 @@ def strays(platform: Platform) -> list[str]:
 
 def disks(platform: Platform) -> set[str]:
     """The sandboxes that have files of their own on the host."""
-    return {path.name for path in (platform.home / "disk").glob("*/sbx_*")} | {
-        path.name for path in (platform.home / "disk").glob("sbx_*")
-    }
+    return _names(platform.home / "disk" / "sandboxes")
 
 
 def assert_clean(platform: Platform) -> None:

@@ -6,7 +6,6 @@ removed at the start. Servers on one machine do not meet: names, addresses and p
 
 import hashlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +31,11 @@ def home(name: str) -> Path:
     return base / name
 
 
+def instance(place: Path) -> str:
+    """What the names of a home's network namespaces, tables and groups contain."""
+    return _digest(str(place.resolve()))
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -51,6 +55,7 @@ class Platform:
         self.port = free_port()
         self._settings = settings or {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._started = False
         self._http: httpx.Client | None = None
         self._client: Client | None = None
 
@@ -64,8 +69,7 @@ class Platform:
 
     @property
     def instance(self) -> str:
-        """What the names of this server's network namespaces, tables and groups contain."""
-        return _digest(str(self.home.resolve()))
+        return instance(self.home)
 
     @property
     def pid(self) -> int:
@@ -105,7 +109,7 @@ class Platform:
         program = str(Path(sys.executable).with_name("talon-server"))
         words = [program, "all", "--home", str(self.home), "--host", "127.0.0.1", "--port", str(self.port)]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TALON_")}
-        with self.log.open("ab") as log:
+        with self.log.open("ab" if self._started else "wb") as log:
             self._process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -114,6 +118,7 @@ class Platform:
                 env={**inherited, **self._settings},
                 start_new_session=True,
             )
+        self._started = True
         (self.home / "test-server.pid").write_text(str(self._process.pid))
         until(self._answers, f"the server answers; its log ends:\n{self.log_end()}", bound_s=START_S)
         return self
@@ -231,9 +236,3 @@ def _recipes() -> list[Path]:
     return sorted(
         path for path in source.rglob("*") if path.is_file() and "base" in path.stem and path.suffix != ".pyc"
     )
-
-
-def disk_of(place: Path) -> None:
-    """Forget a home for good: unmount its disk and delete it."""
-    subprocess.run(["umount", "--lazy", str(place / "disk")], capture_output=True, check=False)
-    shutil.rmtree(place, ignore_errors=True)

@@ -78,9 +78,9 @@ def test_unknown_address(platform: Platform) -> None:
     assert platform.http.get("/v2/nothing/here").json()["code"] == "not_found"
 
 
-@pytest.mark.parametrize("key", [None, "tln_wrong", ""])
+@pytest.mark.parametrize("key", [None, "tln_wrong"])
 def test_no_key(platform: Platform, key: str | None) -> None:
-    headers = {"Authorization": f"Bearer {key}" if key is not None else ""}
+    headers = {"Authorization": f"Bearer {key}" if key else ""}
     for path in ("/v2/sandboxes", "/v1/sandboxes"):
         answer = platform.http.get(path, headers=headers)
         assert answer.status_code == 401
