@@ -50,12 +50,10 @@ try {
   const manager = SandboxManager.create({ connectionConfig });
   const listed = await manager.listSandboxInfos({ states: ["Running"], metadata: { from: "javascript" } });
   assert.ok(listed.items.some((item) => item.id === sandbox.id));
-  await manager.close?.();
 
   await sandbox.pause();
   const resumed = await sandbox.resume();
   assert.deepEqual(lines(await resumed.commands.run("echo back")), ["back"]);
-  await resumed.close?.();
 } finally {
   await sandbox.kill();
   await sandbox.close?.();

@@ -59,17 +59,17 @@ def test_lifecycle(osb: Osb, box: str) -> None:
 
 
 def test_commands_and_sessions(osb: Osb, box: str) -> None:
-    assert "hi" in osb("command", "run", box, "-o", "raw", "--", "echo $GREETING")
+    assert "hi" in osb("command", "run", box, "-o", "raw", "--", "sh", "-c", "echo $GREETING")
     assert "$HOME" in osb("command", "run", box, "--argv", "-o", "raw", "--", "echo", "$HOME")
-    begun = osb.json("command", "run", box, "-d", "--", "echo begun; sleep 300")
+    begun = json.loads(osb("command", "run", box, "-d", "-o", "json", "--", "sleep", "300"))
     number = begun.get("execution_id") or begun["id"]
     assert osb.json("command", "status", box, number)["running"] is True
     osb("command", "logs", box, number)
     osb("command", "interrupt", box, number)
     session = osb.json("command", "session", "create", box, "-w", "/tmp")
     name = session.get("session_id") or session["id"]
-    osb("command", "session", "run", box, name, "-o", "raw", "--", "X=5")
-    assert "5 /tmp" in osb("command", "session", "run", box, name, "-o", "raw", "--", "echo $X $PWD")
+    osb("command", "session", "run", box, name, "-o", "raw", "--", "export", "X=5")
+    assert "5 /tmp" in osb("command", "session", "run", box, name, "-o", "raw", "--", "sh", "-c", "echo $X $PWD")
     osb("command", "session", "delete", box, name)
 
 
@@ -89,7 +89,7 @@ def test_files(osb: Osb, box: str, tmp_path: Path) -> None:
     assert (tmp_path / "back.bin").read_bytes() == local.read_bytes()
     osb("file", "rm", box, "/tmp/d/b.txt")
     osb("file", "rmdir", box, "/tmp/d")
-    assert "gone" in osb("command", "run", box, "-o", "raw", "--", "ls /tmp/d || echo gone")
+    assert "gone" in osb("command", "run", box, "-o", "raw", "--", "sh", "-c", "ls /tmp/d || echo gone")
 
 
 def test_egress_and_diagnostics(osb: Osb, box: str) -> None:

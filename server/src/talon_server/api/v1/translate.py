@@ -17,6 +17,8 @@ from talon_server.model.network import NetworkPolicy
 from talon_server.model.sandbox import Resources, SandboxSpec, VolumeMount
 
 KEPT = "talon.opensandbox."
+ENV_FILE = "/opt/opensandbox/.env"
+"""Where `set_env` of the SDKs keeps variables; the agent reads it again for every command."""
 ENTRYPOINT = ("tail", "-f", "/dev/null")
 _ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 _RESOURCES = frozenset({"cpu", "memory", "disk", "pids", "ephemeral-storage"})
@@ -28,7 +30,7 @@ def spec_of(body: CreateSandbox, image: str) -> SandboxSpec:
     return SandboxSpec(
         image=image,
         resources=resources_of(body.resource_limits or {}),
-        env={name: value for name, value in body.env.items() if value is not None},
+        env={"EXECD_ENVS": ENV_FILE, **{name: value for name, value in body.env.items() if value is not None}},
         user="root",
         entrypoint=_entrypoint(body),
         network=NetworkPolicy() if body.network_policy is None else _policy(body),

@@ -1,0 +1,166 @@
+"""Runs upstream's Python suite from its own checkout and tells what passed: the work behind `run-upstream`.
+
+It starts a server with the image names, host directory and named volume that the suite expects, gives the suite a
+virtual environment of its own, and reads pytest's XML report.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+import xml.etree.ElementTree as Xml
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.framework.platform import Platform, home
+
+NEEDS = ["opensandbox==1.1.1", "opensandbox-code-interpreter==1.1.1", "pytest>=9", "pytest-asyncio", "pytest-timeout"]
+NEEDS += ["pytest-order", "redis>=5,<6"]
+IMAGE = "opensandbox/code-interpreter:latest"
+HOST_DIRECTORY = Path("/tmp/opensandbox-e2e")
+VOLUME = "opensandbox-e2e-pvc-test"
+CONFIG = f"""[images.aliases]
+"{IMAGE}" = "base"
+
+[volumes]
+host_allow = ["{HOST_DIRECTORY}"]
+"""
+SEED = """mkdir -p /v/datasets/train
+echo pvc-marker-data > /v/marker.txt
+echo pvc-subpath-marker > /v/datasets/train/marker.txt"""
+
+
+@dataclass
+class Row:
+    """One file's results."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: list[str] = field(default_factory=list)
+
+
+def main() -> int:
+    arguments, rest = _arguments()
+    suite = (Path(arguments.start) / arguments.directory).resolve() / "tests" / "python"
+    if not (suite / "tests").is_dir():
+        print(f"run-upstream: {suite} does not exist: give a checkout of OpenSandbox's repository", file=sys.stderr)
+        return 2
+    python = environment(home("upstream-python"))
+    modes = ["direct", "proxy"] if arguments.mode == "both" else [arguments.mode]
+    report = []
+    for platform in server():
+        prepare(platform)
+        for mode in modes:
+            report.append(table(mode, run(python, suite, platform, mode, rest)))
+    text = "\n".join(report)
+    print(text)
+    if arguments.write:
+        Path(arguments.start, arguments.write).write_text(text)
+    return 0
+
+
+def _arguments() -> tuple[argparse.Namespace, list[str]]:
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    parser = argparse.ArgumentParser(prog="run-upstream", description="Run upstream's Python suite against Talon.")
+    parser.add_argument("directory", help="a checkout of OpenSandbox's repository")
+    parser.add_argument("--mode", choices=("direct", "proxy", "both"), default="both")
+    parser.add_argument("--write", metavar="FILE", help="also write the table to a file")
+    parser.add_argument("--from", dest="start", default=".", help=argparse.SUPPRESS)
+    return parser.parse_args(words[:cut]), words[cut + 1 :]
+
+
+def environment(place: Path) -> Path:
+    """A virtual environment with the SDK of the release that we speak; kept between runs."""
+    python = place / "bin" / "python"
+    stamp = place / "needs"
+    if not stamp.exists() or stamp.read_text() != "\n".join(NEEDS):
+        venv.create(place, clear=True, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *NEEDS], check=True)
+        stamp.write_text("\n".join(NEEDS))
+    return python
+
+
+def server() -> Iterator[Platform]:
+    place = home("upstream")
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "config.toml").write_text(CONFIG)
+    with Platform(place) as platform:
+        platform.clear()
+        platform.ensure_base()
+        yield platform
+
+
+def prepare(platform: Platform) -> None:
+    """The marker files and the named volume that the suite looks for."""
+    for name in ("host-volume-test", "logs"):
+        (HOST_DIRECTORY / name).mkdir(parents=True, exist_ok=True)
+    (HOST_DIRECTORY / "host-volume-test" / "marker.txt").write_text("opensandbox-e2e-marker\n")
+    (HOST_DIRECTORY / "logs" / "execd.log").touch()
+    platform.http.post("/v2/volumes", json={"name": VOLUME})
+    with platform.sandbox(volumes=[{"name": VOLUME, "path": "/v"}], user="root") as sandbox:
+        sandbox.run(SEED, check=True)
+
+
+def run(python: Path, suite: Path, platform: Platform, mode: str, rest: list[str]) -> Path:
+    """The suite in one mode; its XML report. The suite's own files are copied, so that nothing is written beside them."""
+    work = Path(tempfile.mkdtemp(prefix="opensandbox-suite-"))
+    shutil.copytree(suite, work / "suite")
+    told = {
+        "OPENSANDBOX_TEST_DOMAIN": platform.url.removeprefix("http://"),
+        "OPENSANDBOX_TEST_PROTOCOL": "http",
+        "OPENSANDBOX_TEST_API_KEY": platform.key,
+        "OPENSANDBOX_TEST_USE_SERVER_PROXY": "true" if mode == "proxy" else "false",
+        "OPENSANDBOX_TEST_SECURE_ACCESS_VERIFIABLE": "true",
+        "OPENSANDBOX_SANDBOX_DEFAULT_IMAGE": IMAGE,
+        "OPENSANDBOX_E2E_SANDBOX_MEMORY": "512Mi",
+    }
+    xml = work / "report.xml"
+    words = [str(python), "-m", "pytest", "tests", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=short"]
+    words += [
+        "-o",
+        "addopts=--asyncio-mode=auto --order-scope=class",
+        "-o",
+        "log_cli=false",
+        f"--junitxml={xml}",
+        *rest,
+    ]
+    with (platform.home / "log" / f"upstream-{mode}.log").open("wb") as log:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TALON_")}
+        subprocess.run(words, cwd=work / "suite", env={**inherited, **told}, stdout=log, stderr=log, check=False)
+    return xml
+
+
+def table(mode: str, xml: Path) -> str:
+    """The report as a Markdown table, with the failures' reasons below it."""
+    rows: dict[str, Row] = defaultdict(Row)
+    for case in Xml.parse(xml).getroot().iter("testcase"):
+        file = case.get("classname", "").removeprefix("tests.").split(".")[0]
+        verdict, reason = _verdict(case)
+        rows[file].counts[verdict] += 1
+        if reason:
+            rows[file].reasons.append(f"- {verdict}: `{file}::{case.get('name')}`: {reason}")
+    total: Counter[str] = sum((row.counts for row in rows.values()), Counter())
+    lines = [f"\n## {'through the server' if mode == 'proxy' else 'direct'}\n"]
+    lines += ["| file | passed | failed | skipped |", "|---|---|---|---|"]
+    for name, counts in [*((name, row.counts) for name, row in sorted(rows.items())), ("total", total)]:
+        lines.append(f"| {name} | {counts['passed']} | {counts['failed']} | {counts['skipped']} |")
+    lines += ["", *(reason for _, row in sorted(rows.items()) for reason in row.reasons)]
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(case: Xml.Element) -> tuple[str, str]:
+    for tag, verdict in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
+        found = case.find(tag)
+        if found is not None:
+            said = (found.get("message") or "").strip().splitlines()
+            return verdict, said[0][:160].replace("|", "/") if said else tag
+    return "passed", ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
