@@ -13,11 +13,10 @@ import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from talon_server.model.sandbox import VolumeMount
+from talon_server.model.sandbox import SandboxSpec, VolumeMount
 from talon_server.worker.assembly import HostOptions, open_host
 from talon_server.worker.host import Host, ImageConfig
 from talon_server.worker.port import AgentAddress
@@ -93,14 +92,42 @@ def make_image(root: Path) -> Path:
     return root
 
 
+def options(home: Path, *, pool: int = 1, runtime: str = "", **more: Any) -> HostOptions:
+    """The options of a test's worker."""
+    return HostOptions(home, AGENT, runtime=runtime, pool_min=pool, pool_max=pool, slots=64, **more)
+
+
 @asynccontextmanager
-async def a_host(home: Path, image: Path, network: str, *, pool: int = 1, slots: int = 64) -> AsyncIterator[Host]:
-    """A started worker; its sandboxes stay when it closes, as in life: `uninstall` takes all away."""
-    (home / "disk").mkdir(parents=True, exist_ok=True)
-    options = HostOptions(home, AGENT, network=IPv4Network(network), pool_min=pool, pool_max=pool, slots=slots)
-    parts = (PlainImages(image), PlainDisk(home / "disk"), PlainVolumes(), Recordings.at(home))
-    async with open_host(options, *parts) as host:
+async def a_host(chosen: HostOptions, image: Path) -> AsyncIterator[Host]:
+    """A worker, not yet started; its sandboxes stay when it closes, as in life."""
+    disk = PlainDisk(chosen.home / "disk")
+    parts = (PlainImages(image), disk, PlainVolumes(), Recordings.at(chosen.home))
+    async with open_host(chosen, *parts) as host:
         yield host
+
+
+async def start(host: Host, id: str, spec: SandboxSpec | None = None) -> AgentAddress:
+    """A running sandbox."""
+    return (await host.create(id, f"token-of-{id}", spec or SandboxSpec(image="base"), "base")).agent
+
+
+def left_over(home: Path) -> list[str]:
+    """What of a server's things is on the host: namespaces, interfaces, groups, walls, mounts, processes."""
+    instance = options(home).instance
+    found = [f"netns {path.name}" for path in Path("/run/netns").glob(f"talon-{instance}-*")]
+    found += [f"link {path.name}" for path in Path("/sys/class/net").glob(f"tl{instance[:5]}*")]
+    found += [f"cgroup {path}" for path in Path("/sys/fs/cgroup").glob(f"*/talon-{instance}")]
+    found += [f"cgroup {path}" for path in Path("/sys/fs/cgroup").glob(f"talon-{instance}")]
+    tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
+    found += [line for line in tables.splitlines() if f"talon_{instance}" in line]
+    found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(home) in line]
+    return found
+
+
+def walls_of(host: Host) -> str:
+    """The server's whole table."""
+    table = f"talon_{host.instance}"
+    return subprocess.run(["nft", "list", "table", "inet", table], capture_output=True, text=True, check=True).stdout
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

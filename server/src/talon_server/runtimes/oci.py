@@ -84,12 +84,17 @@ class Runtime:
         return int(pid_file.read_text())
 
     async def delete(self, id: str) -> None:
-        """Kill what is left of a shell and forget it; one that is gone is fine."""
+        """Kill what is left of a shell that may live, and forget it; one that is gone is fine."""
         process = await asyncio.create_subprocess_exec(
             self.program, "--root", str(self.state), *self._cgroup_options(), "delete", "--force", id,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         await process.wait()
+        self.forget(id)
+
+    def forget(self, id: str) -> None:
+        """Forget a shell whose processes have ended: spares a run of the runtime, which would do no more."""
+        shutil.rmtree(self.state / id, ignore_errors=True)
 
     def known(self) -> list[str]:
         """The shells that the runtime's state directory lists."""

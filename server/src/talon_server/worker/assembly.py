@@ -13,6 +13,7 @@ from pathlib import Path
 
 from talon_server.lib.tasks import Tasks
 from talon_server.runtimes.oci import ID_COUNT, select
+from talon_server.worker.cgroups import Cgroup
 from talon_server.worker.helper import Helper
 from talon_server.worker.host import Disk, Host, Images, Volumes
 from talon_server.worker.nft import Nft
@@ -83,6 +84,26 @@ async def open_host(
         )  # fmt: skip
         stack.push_async_callback(host.close)
         yield host
+
+
+async def erase(options: HostOptions) -> None:
+    """Take away all that a server has on this host, its sandboxes too, but for its files: for uninstalling and tests."""
+    run = options.home / "run"
+    plan = await asyncio.to_thread(options.plan)
+    nft = Nft()
+    try:
+        slots, walls = Slots(plan, MOST_SLOTS), Walls(plan, nft, log_group(plan))
+        shells = Shells(run, select(run / "runtime", options.agent, options.runtime), slots, walls)
+        for shell in shells.found():
+            await shells.end(shell)
+            shell.close()
+        await shells.sweep_strays(set())
+        await slots.open(())
+        await slots.close()
+        walls.close()
+        Cgroup.of(shells.cgroup).remove()
+    finally:
+        nft.close()
 
 
 def log_group(plan: Plan) -> int:

@@ -33,16 +33,26 @@ def hierarchies() -> Mapping[str, Path]:
     return found
 
 
+@cache
+def mounts() -> tuple[Path, ...]:
+    """Every hierarchy, those without a controller of ours too: the runtime makes groups in all."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    kinds = [(line.split(" ")[4], line.partition(" - ")[2].split(" ")[0]) for line in lines]
+    return tuple(Path(place) for place, kind in kinds if kind in ("cgroup", "cgroup2"))
+
+
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """The directories of one sandbox by controller; `unified` alone on v2."""
+    """The directories of one sandbox by controller (`unified` alone on v2), and its name below each mount."""
 
+    name: str
     places: Mapping[str, Path]
 
     @classmethod
     def of(cls, name: str) -> "Cgroup":
         """The group `name` ("/a/b") in every hierarchy."""
-        return cls({kind: place / name.lstrip("/") for kind, place in hierarchies().items()})
+        name = name.lstrip("/")
+        return cls(name, {kind: place / name for kind, place in hierarchies().items()})
 
     def limit(self, resources: Resources) -> None:
         """Write the limits; zero leaves one as it is. Raises create_failed naming the file that refused."""
@@ -108,16 +118,24 @@ class Cgroup:
         return {f"cgroup.{kind}": os.open(place, flags) for kind, place in self.places.items() if kind != "freezer"}
 
     def remove(self) -> bool:
-        """Remove the empty directories; False when something still lives in one."""
-        gone = True
-        for place in set(self.places.values()):
-            try:
-                place.rmdir()
-            except FileNotFoundError:
-                continue
-            except OSError:
-                gone = False
-        return gone
+        """Remove the directories, with those below them; False when something still lives in one."""
+        gone = [_remove(place / self.name) for place in mounts()]
+        return all(gone)
+
+
+def _remove(place: Path) -> bool:
+    try:
+        place.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        for child in [child for child in place.iterdir() if child.is_dir()]:
+            _remove(child)
+        try:
+            place.rmdir()
+        except OSError:
+            return False
+    return True
 
 
 def _write(file: Path, value: str) -> None:

@@ -111,7 +111,8 @@ class Host:
         self._volumes = volumes
         self._recordings = recordings
         self._tasks = tasks
-        self._gateway = str(slots.plan.gateway)
+        self.instance = slots.plan.instance
+        self.gateway = slots.plan.gateway
         self.decisions = Decisions()
         self._resolver = Resolver(nameservers, walls, self.decisions, self._who)
         self._listener = Listener(self._resolver, tasks)
@@ -134,7 +135,7 @@ class Host:
                 await self._shells.end(shell)
                 await self._shells.sweep(shell)
         await self._shells.sweep_strays({shell.id for shell in found})
-        await self._listener.open(self._gateway)
+        await self._listener.open(str(self.gateway))
         self._pool.open()
         return [
             Observed(id, "paused" if shell.cgroup.frozen() else "running", self.agent(id))
@@ -178,7 +179,7 @@ class Host:
             await self._helper.root(await self._order(shell, spec, layers, upper))
             clock.lap("root_ms")
             shell.save(Claim(id, token, spec.network))
-            await self._claim(shell, _settings(id, token, spec, config, self._gateway), spec)
+            await self._claim(shell, _settings(id, token, spec, config, str(self.gateway)), spec)
             clock.lap("claim_ms")
             undo.pop_all()
         self._watch(id, shell)
@@ -315,6 +316,15 @@ class Host:
             "sandboxes": len(self._running),
             "pool": {"level": self._pool.level, "target": self._pool.target, "misses": self._pool.misses},
         }
+
+    @property
+    def pool_level(self) -> int:
+        """How many shells are ready."""
+        return self._pool.level
+
+    def pid(self, id: str) -> int:
+        """The first process of a sandbox, in the host's numbering. Raises sandbox_not_running."""
+        return self._shell(id).pid
 
     def _shell(self, id: str) -> Shell:
         shell = self._running.get(id)

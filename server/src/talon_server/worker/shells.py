@@ -96,6 +96,11 @@ class Shells:
     def directory(self) -> Path:
         return self._run / "shells"
 
+    @property
+    def cgroup(self) -> str:
+        """The group that holds those of all shells."""
+        return f"/talon-{self._slots.plan.instance}"
+
     def prepare(self) -> None:
         """Make the directories and the root that every shell starts on."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,7 +132,7 @@ class Shells:
     async def _start(self, slot: Slot) -> Shell:
         id = f"s{slot.number}-{secrets.token_hex(4)}"
         directory = self.directory / id
-        cgroup = f"/talon-{self._slots.plan.instance}/{id}"
+        cgroup = f"{self.cgroup}/{id}"
         spec = ShellSpec(id, directory, slot.uid, slot.uid, slot.netns, cgroup)
         write_bundle(spec, self._run / "shell-root")
         try:
@@ -153,7 +158,7 @@ class Shells:
                 pidfd = os.pidfd_open(pid)
             except (OSError, ValueError):
                 continue
-            cgroup = f"/talon-{self._slots.plan.instance}/{directory.name}"
+            cgroup = f"{self.cgroup}/{directory.name}"
             if not _in_cgroup(pid, cgroup):
                 os.close(pidfd)
                 continue
@@ -174,7 +179,7 @@ class Shells:
     async def sweep(self, shell: Shell) -> None:
         """Remove what is left of an ended shell and take its slot back."""
         shell.close()
-        await self._runtime.delete(shell.id)
+        self._runtime.forget(shell.id)
         for _ in range(200):
             if shell.cgroup.remove():
                 break
@@ -188,7 +193,7 @@ class Shells:
         names = {entry.name for entry in self.directory.iterdir()} | set(self._runtime.known())
         for name in sorted(names - living):
             await self._runtime.delete(name)
-            Cgroup.of(f"/talon-{self._slots.plan.instance}/{name}").remove()
+            Cgroup.of(f"{self.cgroup}/{name}").remove()
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
 
@@ -203,7 +208,7 @@ class ShellPool:
         self._ready: deque[Shell] = deque()
         self._takes: deque[float] = deque(maxlen=1024)
         self._wanted = asyncio.Event()
-        self._closing = False
+        self._filling: asyncio.Task[None] | None = None
         self.misses = 0
 
     @property
@@ -219,8 +224,7 @@ class ShellPool:
 
     def open(self) -> None:
         """Begin to fill."""
-        self._wanted.set()
-        self._tasks.start("shell pool", self._fill())
+        self._filling = self._tasks.start("shell pool", self._fill())
 
     async def take(self) -> tuple[Shell, bool]:
         """A shell, and whether it was ready."""
@@ -236,7 +240,7 @@ class ShellPool:
 
     async def _fill(self) -> None:
         failures = 0
-        while not self._closing:
+        while True:
             if len(self._ready) >= self.target:
                 self._wanted.clear()
                 await self._wanted.wait()
@@ -254,7 +258,9 @@ class ShellPool:
 
     async def drain(self) -> None:
         """End the shells nobody claimed."""
-        self._closing = True
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
         while self._ready:
             shell = self._ready.popleft()
             await self._shells.end(shell)

@@ -29,7 +29,7 @@ def host_resolvers(file: Path = Path("/etc/resolv.conf")) -> tuple[str, ...]:
 
 
 async def ask(servers: Sequence[str], query: dns.message.Message) -> dns.message.Message | None:
-    """The answer to a question, or None when no server gave one in time."""
+    """The answer to a question, or None when no server (`address` or `address#port`) gave one in time."""
     wire = query.to_wire()
     for server in [server for _ in range(TRIES) for server in servers]:
         try:
@@ -45,11 +45,12 @@ async def ask(servers: Sequence[str], query: dns.message.Message) -> dns.message
 
 
 async def _ask_udp(server: str, wire: bytes, query: dns.message.Message) -> dns.message.Message:
-    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    address, port = _place(server)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     loop = asyncio.get_running_loop()
     with socket.socket(family, socket.SOCK_DGRAM) as link:
         link.setblocking(False)
-        link.connect((server, PORT))
+        link.connect((address, port))
         link.send(wire)
         while True:
             answer = dns.message.from_wire(await loop.sock_recv(link, 65535), ignore_trailing=True)
@@ -58,12 +59,17 @@ async def _ask_udp(server: str, wire: bytes, query: dns.message.Message) -> dns.
 
 
 async def _ask_tcp(server: str, wire: bytes) -> dns.message.Message:
-    reader, writer = await asyncio.open_connection(server, PORT)
+    reader, writer = await asyncio.open_connection(*_place(server))
     try:
         writer.write(frame(wire))
         return dns.message.from_wire(await read_frame(reader), ignore_trailing=True)
     finally:
         writer.close()
+
+
+def _place(server: str) -> tuple[str, int]:
+    address, _, port = server.partition("#")
+    return address, int(port or PORT)
 
 
 def frame(wire: bytes) -> bytes:
