@@ -75,6 +75,7 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
             agent=agent_binary(config),
             runtime=config.runtime,
             network=config.network.addresses,
+            nameservers=config.network.resolvers,
             pool_min=config.pool.minimum,
             pool_max=config.pool.maximum,
         )

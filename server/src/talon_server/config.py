@@ -68,7 +68,8 @@ class Pool(_Section):
 
 
 class Network(_Section):
-    """Addresses of sandboxes (none: a free /16 of 10.0.0.0/8), the resolvers asked for names (empty: the host's own)."""
+    """Addresses of sandboxes (none: a /16 of 10.0.0.0/8 that is free), and the resolvers asked for names (empty: the
+    host's own; `address` or `address#port`)."""
 
     addresses: IPv4Network | None = None
     resolvers: tuple[str, ...] = ()
