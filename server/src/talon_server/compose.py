@@ -21,6 +21,7 @@ from talon_server.api.services import Services
 from talon_server.api.v2.app import build as build_v2
 from talon_server.config import Config
 from talon_server.control.events import Events
+from talon_server.control.images import ImageService
 from talon_server.control.keys import Keys
 from talon_server.control.lifecycle import Lifecycle
 from talon_server.control.pools import Pools
@@ -88,8 +89,9 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
         snapshots = Snapshots(database, lifecycle, host, images)
         pools = Pools(database, lifecycle, tasks)
         await pools.open()
+        works = ImageService(images, tasks)
         named = VolumeService(volumes, lifecycle, tasks)
-        yield Services(config, lifecycle, keys, events, host, images, named, snapshots, pools)
+        yield Services(config, lifecycle, keys, events, host, images, works, named, snapshots, pools)
 
 
 def application(services: Services) -> tuple[Callable[[Scope, Receive, Send], Awaitable[None]], Gateway]:

@@ -10,6 +10,7 @@ from talon_server.control.lifecycle import Lifecycle
 from talon_server.worker.port import WorkerPort
 
 if TYPE_CHECKING:
+    from talon_server.control.images import ImageService
     from talon_server.control.pools import Pools
     from talon_server.control.snapshots import Snapshots
     from talon_server.control.volumes import VolumeService
@@ -26,6 +27,7 @@ class Services:
     events: Events
     worker: WorkerPort
     images: "ImageStore"
+    image_works: "ImageService"
     volumes: "VolumeService"
     snapshots: "Snapshots"
     pools: "Pools"

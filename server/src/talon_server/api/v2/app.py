@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from talon_server.api.services import Services
-from talon_server.api.v2 import sandboxes
+from talon_server.api.v2 import images, sandboxes
 from talon_server.api.v2.http import failure
 from talon_server.errors import TalonError
 
@@ -33,6 +33,7 @@ def build(services: Services, more: list[Route]) -> ASGIApp:
         Route("/openapi.json", _specification),
         Route("/docs", _docs),
         *sandboxes.routes(services),
+        *images.routes(services),
         *more,
     ]
     return Starlette(routes=routes, exception_handlers={404: missing, 405: wrong_method})

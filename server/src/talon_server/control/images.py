@@ -1,0 +1,54 @@
+"""Images for the dialects: what there is, and the long works that make one, each told step by step.
+
+A work whose follower goes away is cancelled and leaves nothing. Two requests for the same work wait for each other.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+
+from talon_server.lib.tasks import Tasks
+from talon_server.worker.images.base import build_base
+from talon_server.worker.images.store import Image, ImageStore
+
+Progress = Callable[[str], None]
+Step = Mapping[str, str] | Image
+
+
+class ImageService:
+    """The images of this host."""
+
+    def __init__(self, store: ImageStore, tasks: Tasks) -> None:
+        self.store = store
+        self._tasks = tasks
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def build_base(self) -> AsyncIterator[Step]:
+        """Build `base`. Raises image_build_failed."""
+        return self._follow("base", lambda progress: build_base(self.store, progress))
+
+    async def _follow(self, key: str, work: Callable[[Progress], Awaitable[Image]]) -> AsyncIterator[Step]:
+        """Run a work in the background; give what it says, and last the image. Ends it when the follower goes."""
+        said: asyncio.Queue[str | None] = asyncio.Queue(1000)
+
+        def progress(line: str) -> None:
+            with suppress(asyncio.QueueFull):
+                said.put_nowait(line)
+
+        async def alone() -> Image:
+            try:
+                async with self._locks.setdefault(key, asyncio.Lock()):
+                    return await work(progress)
+            finally:
+                await said.put(None)
+
+        task = self._tasks.start(f"image {key}", alone())
+        try:
+            while (line := await said.get()) is not None:
+                if line:
+                    yield {"message": line}
+            yield await task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
