@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::commands::reaper::Reaper;
 use crate::commands::table::Table;
 use crate::error::Result;
+use crate::isolated::Isolated;
 use crate::metrics::Meters;
 use crate::pty::Terminals;
 use crate::record::{self, Recorder};
@@ -69,6 +70,7 @@ pub struct Agent {
     pub meters: Meters,
     pub terminals: Terminals,
     pub sessions: Sessions,
+    pub isolated: Isolated,
     pub recorder: Rc<Recorder>,
     /// The agent's own oom_score_adj is below zero and must not be inherited.
     pub protected_from_oom: bool,
@@ -91,6 +93,7 @@ impl Agent {
             meters,
             terminals: Terminals::default(),
             sessions: Sessions::default(),
+            isolated: Isolated::default(),
             recorder: Rc::new(recorder),
             protected_from_oom: score.trim().starts_with('-'),
             stopping: Cell::new(false),

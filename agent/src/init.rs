@@ -4,6 +4,7 @@
 //! orderly SIGTERM; when it ends, all processes of the sandbox have ended.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -11,14 +12,13 @@ use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Settings};
 use crate::commands::process::{Input, Process, Spec};
 use crate::error::{Error, Result};
-use crate::{control, environment, http, router, sys};
+use crate::{control, environment, http, router, seal, sys};
 
 const HTTP_FD: i32 = 3;
 const CONTROL_FD: i32 = 4;
@@ -54,6 +54,32 @@ fn run() -> io::Result<u8> {
     let control = sys::inherit(CONTROL_FD)?;
     http.set_nonblocking(true)?;
     sys::set_nonblocking(&control, true)?;
+    let (runtime, signals) = prepare()?;
+    let init = Init::new(http);
+    LocalSet::new().block_on(&runtime, async move {
+        tokio::task::spawn_local(control::serve(sys::watch(control)?, init.clone()));
+        init.serve(signals).await
+    })
+}
+
+/// Serves one isolated session as the first process of its namespaces, claimed from the start.
+pub fn serve_claimed(http: UnixListener, settings: Settings) -> io::Result<u8> {
+    sys::tune_allocator();
+    sys::set_undumpable()?;
+    http.set_nonblocking(true)?;
+    let (runtime, signals) = prepare()?;
+    let init = Init::new(http);
+    LocalSet::new().block_on(&runtime, async move {
+        let claimed = Agent::new(settings, BTreeMap::new()).and_then(|agent| {
+            seal::agent()?;
+            init.claimed(Rc::new(agent))
+        });
+        claimed.map_err(io::Error::other)?;
+        init.serve(signals).await
+    })
+}
+
+fn prepare() -> io::Result<(tokio::runtime::Runtime, OwnedFd)> {
     let watched: Vec<i32> = [libc::SIGCHLD].into_iter().chain(STOPPING).chain(FORWARDED).collect();
     let signals = sys::signal_fd(&watched)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -63,19 +89,21 @@ fn run() -> io::Result<u8> {
         .thread_stack_size(256 << 10)
         .thread_keep_alive(Duration::from_secs(1))
         .build()?;
-    let init = Rc::new(Init {
-        agent: RefCell::default(),
-        http: RefCell::new(Some(http)),
-        entrypoint: RefCell::default(),
-        exit_code: Cell::new(None),
-        ended: Notify::new(),
-    });
-    LocalSet::new().block_on(&runtime, init.serve(control, signals))
+    Ok((runtime, signals))
 }
 
 impl Init {
-    async fn serve(self: Rc<Self>, control: OwnedFd, signals: OwnedFd) -> io::Result<u8> {
-        tokio::task::spawn_local(control::serve(sys::watch(control)?, self.clone()));
+    fn new(http: UnixListener) -> Rc<Self> {
+        Rc::new(Self {
+            agent: RefCell::default(),
+            http: RefCell::new(Some(http)),
+            entrypoint: RefCell::default(),
+            exit_code: Cell::new(None),
+            ended: Notify::new(),
+        })
+    }
+
+    async fn serve(self: Rc<Self>, signals: OwnedFd) -> io::Result<u8> {
         let signals = sys::watch(File::from(signals))?;
         loop {
             tokio::select! {

@@ -13,6 +13,7 @@ mod files;
 mod host;
 mod http;
 mod init;
+mod isolated;
 mod metrics;
 mod ports;
 mod proxy;
@@ -27,6 +28,7 @@ mod sessions;
 mod sys;
 mod sys_caps;
 mod sys_files;
+mod sys_isolate;
 mod sys_mount;
 mod sys_paths;
 mod sys_pty;
@@ -43,6 +45,7 @@ fn main() -> std::process::ExitCode {
         Some("init") => init::main(),
         Some("host") => host::main(args),
         Some("place") => host::place::main(args),
+        Some("isolate") => isolated::enter::main(args.next()),
         Some("version") => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             0

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::agent::Agent;
 use crate::error::{Error, Result};
 use crate::http::{Headers, Request, Response};
-use crate::{execd, files, ports, proxy, pty, sessions, v2};
+use crate::{execd, files, isolated, ports, proxy, pty, sessions, v2};
 
 /// Answers any request.
 pub async fn answer(agent: Rc<Agent>, request: Request) -> Response {
@@ -31,7 +31,8 @@ async fn route(agent: Rc<Agent>, request: Request) -> Result<Response> {
         ["v2", "fs", ..] => files::native(agent, request, &path).await,
         ["files" | "directories", ..] => files::execd(agent, request, &path).await,
         ["v1", "filesystem", ..] => files::execd(agent, request, &path).await,
-        ["session", ..] | ["v1", "isolated", ..] => sessions::handle(agent, request, &path).await,
+        ["v1", "isolated", ..] => isolated::handle(agent, request, &path).await,
+        ["session", ..] => sessions::handle(agent, request, &path).await,
         ["proxy", ..] => proxy::handle(agent, request, &path).await,
         ["pty", ..] => pty::execd(agent, request, &path).await,
         ["v2", "terminals", ..] => pty::native(agent, request, &path).await,

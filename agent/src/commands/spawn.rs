@@ -62,18 +62,32 @@ pub fn shell(command: &str) -> Vec<String> {
 /// # Errors
 /// 400 when the directory or the program cannot be used, 503 when the sandbox has no room for a process.
 pub fn spawn(agent: &Agent, launch: Launch) -> Result<Child> {
+    start(agent, launch, |_| ())
+}
+
+/// Starts the agent's own program: without filter, because it makes namespaces, and without tag, because it starts tagged processes.
+pub fn spawn_self(agent: &Agent, mut launch: Launch) -> Result<Child> {
+    launch.argv.insert(0, "/proc/self/exe".to_owned());
+    start(agent, launch, |plan| {
+        plan.filter.clear();
+        plan.tag = u64::MAX;
+    })
+}
+
+fn start(agent: &Agent, launch: Launch, adapt: impl FnOnce(&mut Plan)) -> Result<Child> {
     if agent.stopping.get() {
         return Err(Error::new(503, "sandbox_stopping", "RUNTIME_ERROR", "the sandbox is stopping"));
     }
     let [stdin, stdout, stderr] = [(&launch.stdin, true), (&launch.stdout, false), (&launch.stderr, false)].map(open);
     let (stdin, stdout, stderr) = (stdin?, stdout?, stderr?);
     let tag = next_tag();
-    let plan = plan(
+    let mut plan = plan(
         agent,
         &launch,
         [stdin.theirs(&launch.stdin), stdout.theirs(&launch.stdout), stderr.theirs(&launch.stderr)],
         tag,
     )?;
+    adapt(&mut plan);
     let pid = sys_spawn::spawn(&plan).map_err(|failure| explain(failure, &launch))?;
     let exit = agent.reaper.expect(pid);
     Ok(Child { pid, tag, exit, stdin: stdin.ours, stdout: stdout.ours, stderr: stderr.ours })
@@ -108,8 +122,14 @@ fn open((stdio, input): (&Stdio, bool)) -> Result<Ends> {
     })
 }
 
+thread_local!(static LAST: Cell<u64> = const { Cell::new(0) });
+
+/// Tags of this agent begin above `number`: two agents that see the same processes must not use the same.
+pub fn number_tags_from(number: u64) {
+    LAST.set(number);
+}
+
 fn next_tag() -> Tag {
-    thread_local!(static LAST: Cell<u64> = const { Cell::new(0) });
     LAST.set(LAST.get() + 1);
     Tag::new(LAST.get())
 }

@@ -30,7 +30,7 @@ impl Tag {
     pub fn members(self) -> Vec<i32> {
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        pids.filter(|&pid| pid != 1 && self.marks(pid) && is_alive(pid)).collect()
+        pids.filter(|&pid| pid != 1 && self.marks(pid) && is_alive(pid)).filter_map(own_number).collect()
     }
 
     fn marks(self, pid: i32) -> bool {
@@ -61,6 +61,26 @@ impl Tag {
             tokio::time::sleep(Duration::from_millis(if round < 10 { 1 } else { 20 })).await;
         }
     }
+}
+
+/// The pid as this agent's PID namespace has it: an isolated session's agent sees the outer namespace's /proc.
+fn own_number(pid: i32) -> Option<i32> {
+    thread_local!(static NESTED: bool = depth("self") > 1);
+    if !NESTED.with(|nested| *nested) {
+        return Some(pid);
+    }
+    numbers(&pid.to_string()).last().copied()
+}
+
+fn depth(pid: &str) -> usize {
+    numbers(pid).len()
+}
+
+/// The pids of a process from the namespace of /proc inwards.
+fn numbers(pid: &str) -> Vec<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    line.map(|line| line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()).unwrap_or_default()
 }
 
 /// Neither a zombie nor gone.

@@ -11,7 +11,7 @@ use tar::{Archive, Builder, EntryType, Header};
 use tokio::sync::{mpsc, oneshot};
 
 use super::work::{self, Out};
-use super::{download, edit, fault, walk};
+use super::{changes, download, edit, fault, walk};
 use crate::error::{Error, Result};
 use crate::http::{RequestBody, Response};
 use crate::users::Identity;
@@ -47,7 +47,7 @@ fn write_tree(builder: &mut Builder<Pieces<'_>>, root: &Path) -> io::Result<()> 
 }
 
 /// What cannot be read, and special files, are left out.
-fn write_entry(builder: &mut Builder<Pieces<'_>>, path: &Path, name: &Path, about: &Metadata) -> io::Result<()> {
+pub fn write_entry(builder: &mut Builder<Pieces<'_>>, path: &Path, name: &Path, about: &Metadata) -> io::Result<()> {
     let mut header = Header::new_gnu();
     header.set_metadata(about);
     if about.is_dir() {
@@ -65,9 +65,9 @@ fn write_entry(builder: &mut Builder<Pieces<'_>>, path: &Path, name: &Path, abou
 }
 
 /// Collects small writes into the stream's pieces.
-struct Pieces<'a> {
-    out: &'a Out,
-    held: Vec<u8>,
+pub struct Pieces<'a> {
+    pub out: &'a Out,
+    pub held: Vec<u8>,
 }
 
 impl Write for Pieces<'_> {
@@ -99,30 +99,53 @@ pub struct Unpacked {
 /// # Errors
 /// 400 for what is no tar, and for an entry that would leave the directory; what came before it stays.
 pub async fn unpack(identity: &Identity, path: &Path, body: &mut RequestBody) -> Result<Unpacked> {
-    let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
-    let (answer, coming) = oneshot::channel();
-    let root = path.to_owned();
-    let worker = work::stream(identity, move |_| {
-        // The caller may have left: then nobody wants the answer.
-        let _unwanted = answer.send(read_archive(&root, Chunks { receiver, current: Vec::new(), at: 0 }));
-        Ok(())
-    })?;
+    let unpacking = Unpacking::begin(identity, path, false)?;
     while let Some(chunk) = body.chunk().await? {
-        if sender.send(chunk).await.is_err() {
+        if !unpacking.feed(chunk).await {
             break;
         }
     }
-    drop(sender);
-    let unpacked = coming.await.map_err(|_| Error::runtime("the archive's reader ended"))?;
-    drop(worker);
-    unpacked
+    unpacking.finish().await
 }
 
-fn read_archive(root: &Path, chunks: Chunks) -> Result<Unpacked> {
+/// A tar that is unpacked as its bytes come.
+pub struct Unpacking {
+    sender: mpsc::Sender<Vec<u8>>,
+    coming: oneshot::Receiver<Result<Unpacked>>,
+    _worker: work::Pieces,
+}
+
+impl Unpacking {
+    /// With `changes`, entries named `.wh.…` remove what they name, and owners are kept: see `changes`.
+    pub fn begin(identity: &Identity, path: &Path, changes: bool) -> Result<Self> {
+        let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
+        let (answer, coming) = oneshot::channel();
+        let root = path.to_owned();
+        let worker = work::stream(identity, move |_| {
+            let chunks = Chunks { receiver, current: Vec::new(), at: 0 };
+            // The caller may have left: then nobody wants the answer.
+            let _unwanted = answer.send(read_archive(&root, chunks, changes));
+            Ok(())
+        })?;
+        Ok(Self { sender, coming, _worker: worker })
+    }
+
+    /// `false` when no more is wanted, because it failed.
+    pub async fn feed(&self, chunk: Vec<u8>) -> bool {
+        self.sender.send(chunk).await.is_ok()
+    }
+
+    pub async fn finish(self) -> Result<Unpacked> {
+        drop(self.sender);
+        self.coming.await.map_err(|_| Error::runtime("the archive's reader ended"))?
+    }
+}
+
+fn read_archive(root: &Path, chunks: Chunks, changes: bool) -> Result<Unpacked> {
     edit::make_directory(root, &super::draft::Attributes::default())?;
     let mut archive = Archive::new(chunks);
-    archive.set_preserve_permissions(false);
-    archive.set_preserve_ownerships(false);
+    archive.set_preserve_permissions(changes);
+    archive.set_preserve_ownerships(changes);
     archive.set_unpack_xattrs(false);
     archive.set_overwrite(true);
     let mut unpacked = Unpacked::default();
@@ -130,6 +153,10 @@ fn read_archive(root: &Path, chunks: Chunks) -> Result<Unpacked> {
         let mut entry = entry.map_err(|error| refused(&error.to_string()))?;
         let name = entry.path().map_err(|error| refused(&error.to_string()))?.into_owned();
         refuse_special(entry.header().entry_type(), &name)?;
+        if changes && changes::prepare(root, &name, entry.header().entry_type().is_dir())? {
+            unpacked.entries += 1;
+            continue;
+        }
         let inside = entry.unpack_in(root).map_err(|error| failed(&name, &error))?;
         if !inside {
             return Err(refused(&format!("'{}' would be outside of the directory", name.display())));
@@ -162,7 +189,7 @@ fn failed(name: &Path, error: &io::Error) -> Error {
     refused(&format!("'{}': {error}", name.display()))
 }
 
-fn refused(why: &str) -> Error {
+pub fn refused(why: &str) -> Error {
     Error::new(400, "invalid_archive", "INVALID_FILE", format!("the archive cannot be unpacked: {why}"))
         .remedy("send an uncompressed tar with relative names below the directory, of files, directories and links")
 }

@@ -12,6 +12,7 @@ use crate::http::{Request, Response};
 use crate::users::{self, Identity};
 
 mod archive;
+mod changes;
 mod download;
 mod draft;
 mod edit;
@@ -29,6 +30,9 @@ mod replace;
 mod upload;
 mod walk;
 mod work;
+
+pub use archive::Unpacking;
+pub use changes::stream as changes;
 
 /// `/files…`, `/directories…`, and both below `/v1/filesystem/{uid}/{gid}`.
 pub async fn execd(agent: Rc<Agent>, request: Request, path: &[&str]) -> Result<Response> {

@@ -39,6 +39,9 @@ struct RunRequest {
     cwd: Option<String>,
     /// Milliseconds.
     timeout: Option<i64>,
+    /// Asked by the outer agent for an isolated session, whose failures have another name.
+    #[serde(default)]
+    isolated: bool,
 }
 
 pub async fn handle(agent: Rc<Agent>, mut request: Request, path: &[&str]) -> Result<Response> {
@@ -94,7 +97,7 @@ async fn run(agent: &Agent, id: &str, wanted: RunRequest) -> Result<Response> {
             409 => error.status(500),
             _ => error,
         })?;
-    Ok(stream::respond(session.id.clone(), events, failure))
+    Ok(stream::respond(session.id.clone(), events, if wanted.isolated { isolated_failure } else { failure }))
 }
 
 /// Terminal event of a run that failed; clients read `evalue` as its exit code.
@@ -108,6 +111,15 @@ fn failure(ended: &Ended) -> Value {
     }
     let code = if ended.timed_out && ended.code == 0 { 130 } else { ended.code };
     json!({"ename": "CommandExecError", "evalue": code.to_string(), "traceback": [told]})
+}
+
+/// As above, by the name that isolated sessions give to an interrupted run.
+fn isolated_failure(ended: &Ended) -> Value {
+    let mut told = failure(ended);
+    if ended.timed_out {
+        told["ename"] = Value::from("IsolatedError");
+    }
+    told
 }
 
 async fn delete(agent: &Agent, id: &str) -> Result<Response> {

@@ -7,18 +7,19 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::agent::Agent;
 use crate::error::{Error, Result};
-use crate::http::{BodyWriter, Decoder, Headers, Request, RequestBody, Response, Step, Upgraded};
+use crate::http::{BodyWriter, Headers, Request, RequestBody, Response, Upgraded};
+
+mod upstream;
+
+pub use upstream::{send, Streaming};
+use upstream::{Answer, Framing, Upstream};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const MAX_HEAD_BYTES: usize = 128 << 10;
-const MAX_HEADERS: usize = 128;
-const READ_BYTES: usize = 64 << 10;
 /// Of one connection only (RFC 9110 §7.6.1).
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
@@ -32,19 +33,51 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
+type Reader = Box<dyn AsyncRead + Unpin>;
+type Writer = Box<dyn AsyncWrite + Unpin>;
+
+/// A server to pass a request on to, and how.
+pub struct Target {
+    pub reader: Reader,
+    pub writer: Writer,
+    /// Path and query.
+    pub path: String,
+    /// Headers of the agent's own, each with its line end.
+    pub extra: String,
+    /// What it is, for errors.
+    pub name: String,
+}
+
 pub async fn handle(agent: Rc<Agent>, request: Request, path: &[&str]) -> Result<Response> {
     let port = path.get(1).and_then(|port| port.parse::<u16>().ok()).filter(|&port| port > 0);
     let port = port.ok_or_else(|| Error::invalid("the port in /proxy/{port}/… must be a number from 1 to 65535"))?;
-    let (reader, mut writer) = connect(port).await?.into_split();
-    let head = request_head(&request, port, &agent.settings.borrow().token);
-    writer.write_all(&head).await.map_err(|error| broken(port, &error))?;
+    let (reader, writer) = connect(port).await?.into_split();
+    let below = request.path.splitn(4, '/').nth(3).unwrap_or_default();
+    let query = if request.raw_query.is_empty() { String::new() } else { format!("?{}", request.raw_query) };
+    let host = request.headers.get("host").map_or_else(|| format!("Host: 127.0.0.1:{port}\r\n"), |_| String::new());
+    let target = Target {
+        reader: Box::new(reader),
+        writer: Box::new(writer),
+        path: format!("/{below}{query}"),
+        extra: host,
+        name: format!("the server on port {port}"),
+    };
+    let token = agent.settings.borrow().token.clone();
+    forward(request, &token, target).await
+}
+
+/// Passes a request on, both bodies streaming. `token` is the agent's own and stays here.
+pub async fn forward(request: Request, token: &str, target: Target) -> Result<Response> {
+    let head = request_head(&request, &target, token);
+    let Target { reader, mut writer, name, .. } = target;
+    writer.write_all(&head).await.map_err(|error| broken(&name, &error))?;
     let bodiless = request.method == "HEAD";
     let mut upstream = Upstream { reader, input: Vec::new() };
     let chunked = request.body.declared_length().is_none();
     let mut uplink = Uplink { body: request.body, writer, chunked };
     // A server may answer before it has read the body, or only when it has.
     let answer = tokio::select! {
-        answer = upstream.answer() => answer.map_err(|error| broken(port, &error))?,
+        answer = upstream.answer() => answer.map_err(|error| broken(&name, &error))?,
         error = uplink.run() => return Err(error.into()),
     };
     Ok(respond(answer, bodiless, upstream, uplink))
@@ -90,23 +123,18 @@ async fn connect(port: u16) -> Result<TcpStream> {
     Err(error.remedy("start a server on that port of 127.0.0.1, ::1 or all addresses, then try again"))
 }
 
-fn broken(port: u16, error: &io::Error) -> Error {
-    Error::new(502, "bad_gateway", "RUNTIME_ERROR", format!("the server on port {port} did not answer in HTTP/1.1"))
+fn broken(name: &str, error: &io::Error) -> Error {
+    Error::new(502, "bad_gateway", "RUNTIME_ERROR", format!("{name} did not answer in HTTP/1.1"))
         .cause(error)
         .remedy("look at the server's output")
 }
 
 /// The request as the user's server shall see it.
-fn request_head(request: &Request, port: u16, token: &str) -> Vec<u8> {
-    let path = request.path.splitn(4, '/').nth(3).unwrap_or_default();
-    let query = if request.raw_query.is_empty() { String::new() } else { format!("?{}", request.raw_query) };
-    let mut head = format!("{} /{path}{query} HTTP/1.1\r\n", request.method);
+fn request_head(request: &Request, target: &Target, token: &str) -> Vec<u8> {
+    let mut head = format!("{} {} HTTP/1.1\r\n{}", request.method, target.path, target.extra);
     let Headers(headers) = &request.headers;
     for (name, value) in headers.iter().filter(|(name, value)| is_for_server(&request.headers, name, value, token)) {
         head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    if request.headers.get("host").is_none() {
-        head.push_str(&format!("Host: 127.0.0.1:{port}\r\n"));
     }
     if request.body.declared_length().is_none() {
         head.push_str("Transfer-Encoding: chunked\r\n");
@@ -138,120 +166,10 @@ fn upgrade_of(headers: &Headers) -> Option<String> {
     (wants && !protocol.eq_ignore_ascii_case("h2c")).then(|| protocol.to_owned())
 }
 
-/// How an answer's body ends.
-#[derive(Debug)]
-enum Framing {
-    Length(u64),
-    Chunked(Decoder),
-    UntilClose,
-}
-
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    headers: Vec<(String, String)>,
-    framing: Framing,
-}
-
-/// The server's side of the exchange.
-struct Upstream {
-    reader: OwnedReadHalf,
-    /// Bytes behind the head that are not passed on yet.
-    input: Vec<u8>,
-}
-
-impl Upstream {
-    /// Reads the head of the final answer.
-    async fn answer(&mut self) -> io::Result<Answer> {
-        loop {
-            if let Some((length, answer)) = parse(&self.input)? {
-                self.input.drain(..length);
-                if answer.status >= 200 || answer.status == 101 {
-                    return Ok(answer);
-                }
-            } else if self.input.len() > MAX_HEAD_BYTES {
-                return Err(invalid("the answer's head is too large"));
-            } else if !self.fill().await? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-    }
-
-    async fn fill(&mut self) -> io::Result<bool> {
-        self.input.reserve(READ_BYTES);
-        Ok(self.reader.read_buf(&mut self.input).await? > 0)
-    }
-
-    /// The next bytes of the body, `None` at its end.
-    async fn body(&mut self, framing: &mut Framing) -> io::Result<Option<Vec<u8>>> {
-        loop {
-            match framing {
-                Framing::Length(0) => return Ok(None),
-                Framing::Chunked(decoder) => match decoder.step(&mut self.input)? {
-                    Step::Data(data) => return Ok(Some(data)),
-                    Step::Done => return Ok(None),
-                    Step::NeedMore => {}
-                },
-                Framing::Length(left) if !self.input.is_empty() => {
-                    let take = usize::try_from(*left).unwrap_or(usize::MAX).min(self.input.len());
-                    let rest = self.input.split_off(take);
-                    *left -= take as u64;
-                    return Ok(Some(std::mem::replace(&mut self.input, rest)));
-                }
-                Framing::UntilClose if !self.input.is_empty() => return Ok(Some(std::mem::take(&mut self.input))),
-                Framing::Length(_) | Framing::UntilClose => {}
-            }
-            if !self.fill().await? {
-                let ended = matches!(framing, Framing::UntilClose);
-                return if ended { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
-            }
-        }
-    }
-}
-
-fn parse(input: &[u8]) -> io::Result<Option<(usize, Answer)>> {
-    let mut slots = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut parsed = httparse::Response::new(&mut slots);
-    let length = match parsed.parse(input).map_err(|error| invalid(&error.to_string()))? {
-        httparse::Status::Complete(length) => length,
-        httparse::Status::Partial => return Ok(None),
-    };
-    let copy = |h: &httparse::Header<'_>| (h.name.to_owned(), String::from_utf8_lossy(h.value).into_owned());
-    let all = Headers(parsed.headers.iter().map(copy).collect());
-    let status = parsed.code.unwrap_or(502);
-    let framing = framing(&all)?;
-    let connection = all.get("connection").map(str::to_owned);
-    let upgrade = all.get("upgrade").filter(|_| status == 101).map(str::to_owned);
-    let Headers(mut headers) = all;
-    headers.retain(|(name, _)| {
-        !is_hop_by_hop(connection.as_deref(), name) && !name.eq_ignore_ascii_case("content-length")
-    });
-    if let Some(protocol) = upgrade {
-        headers.extend([("Connection".to_owned(), "Upgrade".to_owned()), ("Upgrade".to_owned(), protocol)]);
-    }
-    Ok(Some((length, Answer { status, headers, framing })))
-}
-
-fn framing(headers: &Headers) -> io::Result<Framing> {
-    if headers.get("transfer-encoding").is_some_and(|v| v.to_ascii_lowercase().contains("chunked")) {
-        return Ok(Framing::Chunked(Decoder::new()));
-    }
-    match headers.get("content-length") {
-        None => Ok(Framing::UntilClose),
-        Some(length) => {
-            length.trim().parse().map(Framing::Length).map_err(|_| invalid("Content-Length is not a number"))
-        }
-    }
-}
-
-fn invalid(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why)
-}
-
 /// The request's body on its way to the server.
 struct Uplink {
     body: RequestBody,
-    writer: OwnedWriteHalf,
+    writer: Writer,
     chunked: bool,
 }
 
@@ -301,7 +219,7 @@ async fn relay(mut upstream: Upstream, mut uplink: Uplink, mut framing: Framing,
 }
 
 /// Bytes both ways until one side ends.
-async fn tunnel(client: Upgraded, mut upstream: Upstream, mut writer: OwnedWriteHalf) {
+async fn tunnel(client: Upgraded, mut upstream: Upstream, mut writer: Writer) {
     let back = client.clone();
     let up = async {
         loop {
@@ -351,18 +269,6 @@ mod tests {
         {
             assert!(is_for_server(&all, name, value, "t"), "{name}");
         }
-    }
-
-    #[test]
-    fn an_answer_keeps_its_headers_but_not_its_framing() {
-        let wire =
-            b"HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 3\r\nKeep-Alive: 1\r\n\r\nabc";
-        let (length, answer) = parse(wire).unwrap().unwrap();
-        assert_eq!(&wire[length..], b"abc");
-        assert_eq!(answer.headers.len(), 2);
-        assert!(matches!(answer.framing, Framing::Length(3)));
-        assert!(parse(&wire[..20]).unwrap().is_none());
-        assert!(parse(b"SSH-2.0-x\r\n\r\n").is_err());
     }
 
     #[test]
