@@ -104,7 +104,10 @@ impl From<io::Error> for Error {
 
 impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
+        let unknown = error.to_string().starts_with("unknown field");
+        let code = if unknown { "unknown_field" } else { "invalid_request" };
         Self::invalid("the body is not the JSON this route takes")
+            .code(code)
             .cause(error)
             .remedy("see api/agent.yaml for the fields")
     }

@@ -130,15 +130,6 @@ pub fn tune_allocator() {
     }
 }
 
-/// Gives free memory back to the kernel.
-pub fn trim_memory() {
-    // SAFETY: malloc_trim only releases free pages of the allocator.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 /// File-system identity of the calling thread, for `as_user`.
 fn set_fs_identity(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     // SAFETY: the raw calls change only this thread's credentials (the libc wrapper would change all threads'); the slice outlives the call.

@@ -74,12 +74,3 @@ impl Drop for KillOnDrop {
         }
     }
 }
-
-/// Lets a detached process run free when dropped, so that no absent reader holds it back.
-pub struct ReleaseOnDrop(pub Rc<Process>);
-
-impl Drop for ReleaseOnDrop {
-    fn drop(&mut self) {
-        self.0.release();
-    }
-}

@@ -27,7 +27,8 @@ use crate::sys;
 use crate::users::Identity;
 
 /// How far a foreground reader may lag before the process is made to wait.
-const WINDOW_BYTES: u64 = 1 << 20;
+/// With what both pumps read at once it fits into the smallest log.
+const WINDOW_BYTES: u64 = 128 << 10;
 
 pub struct Spec {
     pub argv: Vec<String>,
@@ -71,6 +72,8 @@ pub struct Process {
     pub name: Option<String>,
     pub cwd: String,
     pub user: String,
+    /// Not of a client that waits for it; such are listed.
+    pub background: bool,
     pub pid: i32,
     pub tag: Tag,
     pub started_at: SystemTime,
@@ -112,6 +115,7 @@ impl Process {
             name: about.name,
             cwd: about.cwd,
             user: about.user,
+            background: !foreground,
             pid: child.pid,
             tag: child.tag,
             started_at: SystemTime::now(),

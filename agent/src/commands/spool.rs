@@ -91,6 +91,30 @@ impl Spool {
         data + self.pieces.len() * size_of::<Piece>()
     }
 
+    /// Disk held, likewise.
+    pub fn disk(&self) -> u64 {
+        if matches!(self.store, Store::File(_)) {
+            self.end.min(self.capacity)
+        } else {
+            0
+        }
+    }
+
+    /// Offset behind the first `limit` bytes of `only` (or any) stream at or after `offset`.
+    pub fn reach(&self, offset: u64, only: Option<Stream>, limit: u64) -> u64 {
+        let mut left = limit;
+        for piece in self.pieces.iter().filter(|piece| only.is_none_or(|stream| stream == piece.stream)) {
+            let (from, end) = (piece.start.max(offset), piece.start + piece.length);
+            if end > from {
+                if end - from > left {
+                    return from + left;
+                }
+                left -= end - from;
+            }
+        }
+        self.end.max(offset)
+    }
+
     pub fn append(&mut self, stream: Stream, data: &[u8]) {
         if self.may_spill && self.end + data.len() as u64 > MEMORY_BYTES {
             self.may_spill = false;
@@ -236,6 +260,10 @@ mod tests {
         }
         assert_eq!(all(&spool, None).0, b"abcd");
         assert_eq!(all(&spool, Some(Stream::Stderr)).0, b"bc");
+        assert_eq!(
+            (spool.reach(0, Some(Stream::Stdout), 1), spool.reach(1, None, 9), spool.reach(9, None, 1)),
+            (3, 4, 9)
+        );
         assert_eq!(spool.read(2, u64::MAX, None, 10).unwrap().data, b"c");
     }
 

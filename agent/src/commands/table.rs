@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 
 const MAX_ENDED: usize = 256;
 const MAX_ENDED_BYTES: usize = 4 << 20;
+const MAX_ENDED_DISK_BYTES: u64 = 256 << 20;
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Default)]
@@ -56,21 +57,18 @@ impl Table {
         self.expire();
     }
 
-    pub fn forget(&self, id: &str) {
-        self.ended.borrow_mut().retain(|p| p.id != id);
-    }
-
     fn expire(&self) {
         let mut ended = self.ended.borrow_mut();
-        let mut memory: usize = ended.iter().map(|p| p.log.borrow().memory()).sum();
         let oldest = SystemTime::now() - MAX_AGE;
-        while let Some(first) = ended.front() {
-            let is_old = first.outcome().is_some_and(|outcome| outcome.finished_at < oldest);
-            if !is_old && ended.len() <= MAX_ENDED && memory <= MAX_ENDED_BYTES {
-                return;
-            }
-            memory -= first.log.borrow().memory().min(memory);
-            ended.pop_front();
+        ended.retain(|process| process.outcome().is_none_or(|outcome| outcome.finished_at >= oldest));
+        let mut memory: usize = ended.iter().map(|process| process.log.borrow().memory()).sum();
+        let mut disk: u64 = ended.iter().map(|process| process.log.borrow().disk()).sum();
+        while ended.len() > MAX_ENDED || memory > MAX_ENDED_BYTES || disk > MAX_ENDED_DISK_BYTES {
+            // What a client has waited for has been read: such go before those in the background.
+            let at = ended.iter().position(|process| !process.background).unwrap_or(0);
+            let Some(process) = ended.remove(at) else { return };
+            memory -= process.log.borrow().memory().min(memory);
+            disk -= process.log.borrow().disk().min(disk);
         }
     }
 }
