@@ -234,14 +234,19 @@ class Transfer:
 
 
 class LogChunk(str):
-    """A piece of output: text, with its `stream` ("stdout" or "stderr") and the `offset` of the next, if known."""
+    """A piece of output: text, with its `stream` ("stdout" or "stderr") and the `offset` of the next, if known.
 
-    __slots__ = ("offset", "stream")
+    `dropped` counts bytes before it that the sandbox no longer had.
+    """
+
+    __slots__ = ("dropped", "offset", "stream")
     stream: str
     offset: int | None
+    dropped: int
 
-    def __new__(cls, text: str, stream: str = "stdout", offset: int | None = None) -> LogChunk:
+    def __new__(cls, text: str, stream: str = "stdout", offset: int | None = None, dropped: int = 0) -> LogChunk:
         chunk = super().__new__(cls, text)
         chunk.stream = stream
         chunk.offset = offset
+        chunk.dropped = dropped
         return chunk
