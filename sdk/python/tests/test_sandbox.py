@@ -208,3 +208,17 @@ def test_image_progress_ends_in_image_or_error(server: ReplayServer, client: Cli
     with pytest.raises(ServerError, match="no such tag"):
         client.images.pull("python:none", username="u", password="p")
     assert server.asked[-1].json() == {"ref": "python:none", "username": "u", "password": "p"}
+
+
+def test_followed_log_survives_a_broken_connection(server: ReplayServer, sandbox: Sandbox) -> None:
+    server.on("GET", f"{SB}/processes/proc_1", as_json(PROCESS))
+    server.on(
+        "GET",
+        f"{SB}/processes/proc_1/logs",
+        as_events(("stdout", {"data": "one ", "next_offset": 4}), cut=True),
+        as_events(("stdout", {"data": "two", "next_offset": 7, "dropped_bytes": 1}), ("exit", {"exit_code": 0})),
+    )
+    chunks = list(sandbox.process("proc_1").logs(follow=True))
+    assert "".join(chunks) == "one two"
+    assert [(chunk.offset, chunk.dropped) for chunk in chunks] == [(4, 0), (7, 1)]
+    assert server.asked[-1].query == {"stream": "both", "offset": "4", "follow": "true"}

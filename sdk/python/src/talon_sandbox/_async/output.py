@@ -17,11 +17,14 @@ from .concurrency import notify
 from .transport import AsyncTransport, Call
 
 EVENT_STREAM = "text/event-stream"
+SILENCE_S = 120.0
+"""The agent sends something every 15 seconds; a longer silence is a dead connection."""
 
 
 async def output_events(transport: AsyncTransport, call: Call) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """The events started, stdout, stderr and, last, exit, each with its fields."""
     decoder = SSEDecoder()
+    call.read_timeout_s = SILENCE_S
     call.headers = {**(call.headers or {}), "Accept": EVENT_STREAM}
     async with transport.stream(call) as answer:
         async for piece in answer:

@@ -85,19 +85,21 @@ class Process:
             with self._transport.stream(Call("GET", f"{self._path}/logs", query)) as answer:
                 text = (answer.read()).decode("utf-8", "replace")
                 told = answer.headers.get("x-talon-next-offset")
-            if text:
-                yield LogChunk(text, stream, int(told) if told else None)
+                dropped = int(answer.headers.get("x-talon-dropped-bytes", 0))
+            if text or dropped:
+                yield LogChunk(text, stream, int(told) if told else None, dropped)
             return
         position, failures = offset, 0
         while True:
             query = {"stream": stream, "offset": position, "follow": True}
-            call = Call("GET", f"{self._path}/logs", query, read_timeout_s=None)
+            call = Call("GET", f"{self._path}/logs", query)
             try:
                 for name, fields in output_events(self._transport, call):
                     if name not in ("stdout", "stderr"):
                         continue
                     position, failures = fields.get("next_offset", -1), 0
-                    yield LogChunk(fields["data"], name, None if position < 0 else position)
+                    dropped = fields.get("dropped_bytes", 0)
+                    yield LogChunk(fields["data"], name, None if position < 0 else position, dropped)
                 return
             except NetworkError:
                 failures += 1
@@ -117,7 +119,7 @@ class Process:
     def events(self, *, stream: str = "both", offset: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
         """Its output from `offset` until its end as events (stdout, stderr, exit); the data of output is base64."""
         query = {"stream": stream, "offset": offset, "follow": True, "encoding": "base64"}
-        yield from output_events(self._transport, Call("GET", f"{self._path}/logs", query, read_timeout_s=None))
+        yield from output_events(self._transport, Call("GET", f"{self._path}/logs", query))
 
     def write(self, data: bytes | str) -> None:
         """Write to its standard input."""

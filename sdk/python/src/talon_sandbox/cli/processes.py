@@ -90,6 +90,8 @@ def _logs(session: Session) -> None:
         return
     for name, fields in process.events(stream=given.stream, offset=given.offset):
         if name in ("stdout", "stderr"):
+            if dropped := fields.get("dropped_bytes"):
+                print(f"tsb: {dropped} older bytes are gone", file=sys.stderr)
             write_bytes(base64.b64decode(fields["data"]), name)
         elif name == "exit" and sys.stderr.isatty():
             print(f"tsb: ended with exit code {fields['exit_code']}", file=sys.stderr)
