@@ -22,21 +22,21 @@ _FIRST_FREE = 256
 def create(path: Path) -> None:
     """A new empty subvolume."""
     with _directory(path.parent) as parent:
-        fcntl.ioctl(parent.number, _SUBVOL_CREATE, struct.pack(f"q{_NAME + 1}s", 0, os.fsencode(path.name)))
+        fcntl.ioctl(parent.number, _SUBVOL_CREATE, bytearray(struct.pack(f"q{_NAME + 1}s", 0, os.fsencode(path.name))))
 
 
 def snapshot(source: Path, path: Path, *, read_only: bool) -> None:
     """A snapshot of a subvolume; takes milliseconds whatever its size."""
     with _directory(source) as origin, _directory(path.parent) as parent:
         flags = _READ_ONLY if read_only else 0
-        arguments = struct.pack("qQQ32x4040s", origin.number, 0, flags, os.fsencode(path.name))
+        arguments = bytearray(struct.pack("qQQ32x4040s", origin.number, 0, flags, os.fsencode(path.name)))
         fcntl.ioctl(parent.number, _SNAP_CREATE_V2, arguments)
 
 
 def destroy(path: Path) -> None:
     """Remove a subvolume with all that is in it; its space comes back in the background."""
     with _directory(path.parent) as parent:
-        fcntl.ioctl(parent.number, _SNAP_DESTROY, struct.pack(f"q{_NAME + 1}s", 0, os.fsencode(path.name)))
+        fcntl.ioctl(parent.number, _SNAP_DESTROY, bytearray(struct.pack(f"q{_NAME + 1}s", 0, os.fsencode(path.name))))
 
 
 def limit(path: Path, size_bytes: int) -> None:
