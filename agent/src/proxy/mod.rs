@@ -117,14 +117,14 @@ async fn connect(port: u16) -> Result<TcpStream> {
         }
     }
     let mut error =
-        Error::new(502, "port_unreachable", "RUNTIME_ERROR", format!("nothing answers on port {port} in the sandbox"));
+        Error::new(502, "upstream_unavailable", "RUNTIME_ERROR", format!("nothing answers on port {port} in the sandbox"));
     error.retryable = true;
     error.cause = first.map(|error| error.to_string());
     Err(error.remedy("start a server on that port of 127.0.0.1, ::1 or all addresses, then try again"))
 }
 
 fn broken(name: &str, error: &io::Error) -> Error {
-    Error::new(502, "bad_gateway", "RUNTIME_ERROR", format!("{name} did not answer in HTTP/1.1"))
+    Error::new(502, "upstream_unavailable", "RUNTIME_ERROR", format!("{name} did not answer in HTTP/1.1"))
         .cause(error)
         .remedy("look at the server's output")
 }
