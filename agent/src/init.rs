@@ -192,6 +192,8 @@ impl Init {
             Some(process) => tokio::time::timeout(grace, process.exit.wait()).await.map_or(137, |status| status.code()),
             None => 0,
         };
+        // The worker takes this line as the reason of the end.
+        eprintln!("the entrypoint exited with code {code}");
         self.end(u8::try_from(code).unwrap_or(255));
     }
 

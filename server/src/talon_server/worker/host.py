@@ -241,7 +241,7 @@ class Host:
         """A sandbox ended of itself: free what it held, but for its disk, and tell."""
         self._forget(id, shell)
         starved = shell.cgroup.killed_for_memory()
-        reason = "its first process was killed for lack of memory" if starved else "its first process ended"
+        reason = "its first process was killed for lack of memory" if starved else shell.last_words()
         self._tasks.start(f"sweep {shell.id}", self._shells.sweep(shell))
         self._events.put_nowait(WorkerEvent(id, "exited", {"reason": reason}))
 

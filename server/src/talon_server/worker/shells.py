@@ -66,6 +66,14 @@ class Shell:
     def control_socket(self) -> Path:
         return self.directory / "control.sock"
 
+    def last_words(self) -> str:
+        """Why the first process ended, as the agent said it last."""
+        try:
+            said = (self.directory / "agent.log").read_bytes()[-4096:].decode(errors="replace").splitlines()
+        except OSError:
+            said = []
+        return next((line for line in reversed(said) if " exited with code " in line), "its first process ended")
+
     def save(self, claim: Claim) -> None:
         """Write down whose shell this is now, for the next server."""
         self.claim = claim
