@@ -28,6 +28,7 @@ mod sessions;
 mod sys;
 mod sys_caps;
 mod sys_files;
+mod sys_host;
 mod sys_isolate;
 mod sys_mount;
 mod sys_paths;

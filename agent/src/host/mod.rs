@@ -6,6 +6,7 @@
 
 pub mod place;
 mod root;
+mod run;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +16,7 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde_json::{json, Value};
 
-use crate::{sys, sys_mount, sys_socket};
+use crate::{sys, sys_host, sys_mount, sys_socket};
 
 const SOCKET: i32 = 3;
 
@@ -26,6 +27,8 @@ enum Operation {
     Ping,
     /// Give a shell its root file system.
     Root(root::Order),
+    /// Run the OCI runtime; answered when it ends.
+    Run(run::Order),
 }
 
 #[derive(Deserialize)]
@@ -51,26 +54,49 @@ fn serve(scratch: &std::path::Path) -> io::Result<()> {
     let socket = sys::inherit(SOCKET)?;
     sys_mount::own_namespace()?;
     let builder = root::Builder::new(scratch)?;
+    let mut runs: Vec<run::Run> = Vec::new();
     loop {
-        let (data, _fds) = sys_socket::receive(&socket)?;
-        if data.is_empty() {
-            return Ok(());
+        let watched: Vec<i32> = std::iter::once(SOCKET).chain(runs.iter().map(run::Run::watched)).collect();
+        let ready = sys_host::wait_readable(&watched)?;
+        for number in (0..runs.len()).rev().filter(|number| ready[number + 1]) {
+            sys_socket::send(&socket, runs.swap_remove(number).finish().to_string().as_bytes())?;
         }
-        sys_socket::send(&socket, answer(&data, &builder).to_string().as_bytes())?;
+        if ready[0] {
+            let (data, fds) = sys_socket::receive(&socket)?;
+            if data.is_empty() {
+                return Ok(());
+            }
+            match obey(&data, fds, &builder) {
+                Outcome::Reply(reply) => sys_socket::send(&socket, reply.to_string().as_bytes())?,
+                Outcome::Later(run) => runs.push(run),
+            }
+        }
     }
 }
 
-fn answer(data: &[u8], builder: &root::Builder) -> Value {
+enum Outcome {
+    Reply(Value),
+    Later(run::Run),
+}
+
+fn obey(data: &[u8], fds: Vec<OwnedFd>, builder: &root::Builder) -> Outcome {
     let request: Request = match serde_json::from_slice(data) {
         Ok(request) => request,
-        Err(error) => return json!({"seq": 0, "ok": false, "step": "read the request", "error": error.to_string()}),
+        Err(error) => {
+            let error = error.to_string();
+            return Outcome::Reply(json!({"seq": 0, "ok": false, "step": "read the request", "error": error}));
+        }
     };
     let begun = Instant::now();
     let result = match request.operation {
         Operation::Ping => Ok(()),
         Operation::Root(order) => builder.build(&order),
+        Operation::Run(order) => match run::Run::start(request.seq, &order, fds) {
+            Ok(run) => return Outcome::Later(run),
+            Err(failure) => Err(failure),
+        },
     };
-    match result {
+    Outcome::Reply(match result {
         Ok(()) => json!({"seq": request.seq, "ok": true, "us": begun.elapsed().as_micros() as u64}),
         Err(failure) => json!({
             "seq": request.seq,
@@ -79,7 +105,7 @@ fn answer(data: &[u8], builder: &root::Builder) -> Value {
             "error": failure.error.to_string(),
             "errno": failure.error.raw_os_error(),
         }),
-    }
+    })
 }
 
 /// Which step of a sequence failed, and how.

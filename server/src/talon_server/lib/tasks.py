@@ -8,7 +8,9 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -20,12 +22,21 @@ class Tasks:
         self._owner = owner
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def start(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run `work` in the background under `name`."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self._owner}: {name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    async def whole(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` to its end even when the caller is cancelled meanwhile; the cancellation is raised after it."""
+        task: asyncio.Task[T] = self.start(name, work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            raise
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -7,17 +7,19 @@ Source: the OCI runtime specification 1.0.2 (config.json), crun(1), runc(8).
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from talon_server.errors import TalonError
 
 ID_COUNT = 65536
+FIRST_DESCRIPTOR = 3
+PASSED = 2
+"""The agent's listening sockets; the descriptor after them is the runtime's own: the user namespace to join."""
 _CAPABILITIES = (
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "MKNOD",
     "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_ADMIN", "SYS_CHROOT",
@@ -31,6 +33,18 @@ _MASKED = (
 )  # fmt: skip
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 _CPU_FILES = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage")
+
+
+class Runner(Protocol):
+    """How a runtime's program is run: with the first descriptor as its output and the others at 3 and up.
+
+    `owner` (first host id, count) has a user namespace made that belongs to that id, passed as the last descriptor.
+    Returns the program's exit status.
+    """
+
+    async def __call__(
+        self, command: Sequence[str], descriptors: Sequence[int], owner: tuple[int, int] | None
+    ) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +69,29 @@ class Runtime:
     state: Path
     agent: Path
 
-    async def start(self, spec: ShellSpec, descriptors: Sequence[int], log: int) -> int:
+    async def start(self, spec: ShellSpec, run: Runner, descriptors: Sequence[int], log: int) -> int:
         """Start the shell with `descriptors` at 3 and up; returns its first process's pid. Raises runtime_failed."""
         pid_file = spec.bundle / "pid"
-        numbers = [str(number) for number in descriptors]
         command = [
-            *(str(self.agent), "place", *numbers, "--", self.program, "--root", str(self.state)),
-            *self._cgroup_options(),
+            *(self.program, "--root", str(self.state), *self._cgroup_options()),
             *("run", "--detach", "--preserve-fds", str(len(descriptors))),
             *("--pid-file", str(pid_file), "--bundle", str(spec.bundle), spec.id),
         ]
-        unread, unwritten = os.pipe()
-        os.close(unwritten)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=unread,
-                stdout=log,
-                stderr=log,
-                pass_fds=tuple(descriptors),
-                cwd="/",
-                start_new_session=True,
-            )
-        finally:
-            os.close(unread)
-        if await process.wait() != 0:
+        owner = (spec.uid, ID_COUNT) if self.joins_user_namespaces else None
+        if await run(command, (log, *descriptors), owner) != 0:
             raise TalonError("runtime_failed", f"{self.name} could not start a sandbox", cause=_last_line(spec.bundle))
         return int(pid_file.read_text())
+
+    @property
+    def joins_user_namespaces(self) -> bool:
+        """crun opens a namespace's path itself; runc in a child that has no such descriptor, so it makes its own."""
+        return self.name == "crun"
+
+    def write_bundle(self, spec: ShellSpec, root: Path) -> None:
+        """Make the bundle directory with its config.json."""
+        spec.bundle.mkdir(mode=0o700, parents=True, exist_ok=True)
+        wanted = config(spec, root, join_user_namespace=self.joins_user_namespaces)
+        (spec.bundle / "config.json").write_text(json.dumps(wanted))
 
     async def delete(self, id: str) -> None:
         """Kill what is left of a shell that may live, and forget it; one that is gone is fine."""
@@ -104,8 +114,9 @@ class Runtime:
         return ("--cgroup-manager", "cgroupfs") if self.name == "crun" else ()
 
 
-def config(spec: ShellSpec, root: Path) -> dict[str, Any]:
+def config(spec: ShellSpec, root: Path, *, join_user_namespace: bool) -> dict[str, Any]:
     """The bundle's config.json: all namespaces, no limits yet, nothing of any user."""
+    user = {"path": f"/proc/self/fd/{FIRST_DESCRIPTOR + PASSED}"} if join_user_namespace else {}
     capabilities = [f"CAP_{name}" for name in _CAPABILITIES]
     sets = dict.fromkeys(("bounding", "effective", "permitted"), capabilities)
     return {
@@ -127,19 +138,14 @@ def config(spec: ShellSpec, root: Path) -> dict[str, Any]:
             "uidMappings": [{"containerID": 0, "hostID": spec.uid, "size": ID_COUNT}],
             "gidMappings": [{"containerID": 0, "hostID": spec.gid, "size": ID_COUNT}],
             "namespaces": [
-                *({"type": kind} for kind in ("pid", "ipc", "uts", "mount", "cgroup", "user")),
+                *({"type": kind} for kind in ("pid", "ipc", "uts", "mount", "cgroup")),
+                {"type": "user", **user},
                 {"type": "network", "path": str(spec.netns)},
             ],
             "maskedPaths": [path for path in _MASKED if Path(path).exists()],
             "readonlyPaths": [path for path in _READ_ONLY if Path(path).exists()],
         },
     }
-
-
-def write_bundle(spec: ShellSpec, root: Path) -> None:
-    """Make the bundle directory with its config.json."""
-    spec.bundle.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (spec.bundle / "config.json").write_text(json.dumps(config(spec, root)))
 
 
 def select(state: Path, agent: Path, wanted: str = "") -> Runtime:

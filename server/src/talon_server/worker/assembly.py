@@ -5,7 +5,7 @@ Invariant: whatever was opened is closed again when the block ends or the openin
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -73,9 +73,9 @@ async def open_host(
         stack.callback(helper.close)
         slots = Slots(plan, min(options.slots, MOST_SLOTS))
         walls = Walls(plan, nft, log_group(plan))
-        shells = Shells(run, runtime, slots, walls)
-        shells.prepare()
         tasks = await stack.enter_async_context(Tasks("worker"))
+        shells = Shells(run, runtime, helper.run, slots, walls, tasks)
+        shells.prepare()
         pool = ShellPool(shells, tasks, options.pool_min, options.pool_max)
         facts = {"runtime": runtime.name, "runtime_version": runtime.version, "network": str(plan.network)}
         host = Host(
@@ -93,7 +93,8 @@ async def erase(options: HostOptions) -> None:
     nft = Nft()
     try:
         slots, walls = Slots(plan, MOST_SLOTS), Walls(plan, nft, log_group(plan))
-        shells = Shells(run, select(run / "runtime", options.agent, options.runtime), slots, walls)
+        runtime = select(run / "runtime", options.agent, options.runtime)
+        shells = Shells(run, runtime, _nobody_runs, slots, walls, Tasks("erase"))
         for shell in shells.found():
             await shells.end(shell)
             shell.close()
@@ -104,6 +105,10 @@ async def erase(options: HostOptions) -> None:
         Cgroup.of(shells.cgroup).remove()
     finally:
         nft.close()
+
+
+async def _nobody_runs(command: Sequence[str], descriptors: Sequence[int], owner: tuple[int, int] | None) -> int:
+    raise AssertionError("shells are only ended here")
 
 
 def log_group(plan: Plan) -> int:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +45,26 @@ class Helper:
         reply = await self._ask("root", order)
         return float(reply["us"]) / 1000
 
+    async def run(self, command: Sequence[str], descriptors: Sequence[int], owner: tuple[int, int] | None) -> int:
+        """Run the OCI runtime from the small helper instead of this large process; see `runtimes.oci.Runner`."""
+        order: dict[str, Any] = {"argv": list(command)}
+        if owner is not None:
+            order["userns"] = {"first": owner[0], "count": owner[1]}
+        reply = await self._ask("run", order, descriptors)
+        return int(reply["status"])
+
     async def ping(self) -> None:
         """Return once it answers."""
         await self._ask("ping", {})
 
-    async def _ask(self, op: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _ask(self, op: str, fields: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Mapping[str, Any]:
         self._sequence += 1
         sequence = self._sequence
         future: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
         self._waiting[sequence] = future
         try:
-            self._link.send(json.dumps({"seq": sequence, "op": op, **fields}).encode())
+            message = json.dumps({"seq": sequence, "op": op, **fields}).encode()
+            socket.send_fds(self._link, [message], list(descriptors))
             reply = await future
         except OSError as error:
             raise TalonError("host_unsuitable", "the host's helper is gone", cause=str(error)) from error

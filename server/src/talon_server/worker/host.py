@@ -22,6 +22,7 @@ from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
 from talon_server.model.network import NetworkPolicy
 from talon_server.model.sandbox import Resources, SandboxSpec, VolumeMount
+from talon_server.worker import inside
 from talon_server.worker.claims import Claim
 from talon_server.worker.dns import Client, Listener, Resolver
 from talon_server.worker.helper import Helper
@@ -305,6 +306,9 @@ class Host:
         shell = self._shell(id)
         assert shell.claim is not None
         return AgentAddress(shell.agent_socket, shell.claim.token)
+
+    async def run(self, id: str, command: str, *, timeout_s: float) -> tuple[int, str]:
+        return await inside.run(self.agent(id), command, timeout_s=timeout_s)
 
     async def events(self) -> AsyncIterator[WorkerEvent]:
         while True:

@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
-from talon_server.runtimes.oci import Runtime, ShellSpec, write_bundle
+from talon_server.runtimes.oci import Runner, Runtime, ShellSpec
 from talon_server.worker.cgroups import Cgroup
 from talon_server.worker.claims import Claim
 from talon_server.worker.link import ask, listen
@@ -31,6 +32,8 @@ from talon_server.worker.walls import Walls
 log = logging.getLogger(__name__)
 
 _LONGEST_ROOT = 75
+_EMPTY_S = 5.0
+_NEVER = threading.Event()
 
 
 @dataclass(slots=True, eq=False)
@@ -94,8 +97,10 @@ class Shell:
 class Shells:
     """How shells are started, found again and ended."""
 
-    def __init__(self, run: Path, runtime: Runtime, slots: Slots, walls: Walls) -> None:
+    def __init__(self, run: Path, runtime: Runtime, runner: Runner, slots: Slots, walls: Walls, tasks: Tasks) -> None:
         self._run = run
+        self._runner = runner
+        self._tasks = tasks
         self._runtime = runtime
         self._slots = slots
         self._walls = walls
@@ -127,29 +132,34 @@ class Shells:
 
     async def start(self) -> Shell:
         """A new shell whose agent listens. On error nothing is left of it."""
-        slot = self._slots.take()
-        if slot is None:
-            slot = await self._slots.make()
-            self._walls.add(slot)
+        while (slot := self._slots.take()) is None:
+            await self._tasks.whole("make a slot", self._make_slot())
         try:
             return await self._start(slot)
         except BaseException:
             self._slots.give(slot)
             raise
 
+    async def _make_slot(self) -> None:
+        slot = await self._slots.make()
+        self._walls.add(slot)
+        self._slots.give(slot)
+
     async def _start(self, slot: Slot) -> Shell:
         id = f"s{slot.number}-{secrets.token_hex(4)}"
         directory = self.directory / id
         cgroup = f"{self.cgroup}/{id}"
         spec = ShellSpec(id, directory, slot.uid, slot.uid, slot.netns, cgroup)
-        write_bundle(spec, self._run / "shell-root")
+        self._runtime.write_bundle(spec, self._run / "shell-root")
         try:
             with (
                 listen(directory / "agent.sock", socket.SOCK_STREAM) as agent,
                 listen(directory / "control.sock", socket.SOCK_SEQPACKET) as control,
                 (directory / "agent.log").open("ab") as output,
             ):
-                pid = await self._runtime.start(spec, (agent.fileno(), control.fileno()), output.fileno())
+                sockets = (agent.fileno(), control.fileno())
+                starting = self._runtime.start(spec, self._runner, sockets, output.fileno())
+                pid = await self._tasks.whole(f"start {id}", starting)
         except BaseException:
             await self._runtime.delete(id)
             Cgroup.of(cgroup).remove()
@@ -188,11 +198,7 @@ class Shells:
         """Remove what is left of an ended shell and take its slot back."""
         shell.close()
         self._runtime.forget(shell.id)
-        for _ in range(200):
-            if shell.cgroup.remove():
-                break
-            await asyncio.sleep(0.01)
-        shutil.rmtree(shell.directory, ignore_errors=True)
+        await asyncio.to_thread(_clear, shell)
         self._walls.reset(shell.slot)
         self._slots.give(shell.slot)
 
@@ -273,6 +279,14 @@ class ShellPool:
             shell = self._ready.popleft()
             await self._shells.end(shell)
             await self._shells.sweep(shell)
+
+
+def _clear(shell: Shell) -> None:
+    """Remove its groups, which may take a moment to be empty, and its directory; in a thread, it is a hundred calls."""
+    deadline = time.monotonic() + _EMPTY_S
+    while not shell.cgroup.remove() and time.monotonic() < deadline:
+        _NEVER.wait(0.01)
+    shutil.rmtree(shell.directory, ignore_errors=True)
 
 
 def _check_reachable(root: Path) -> None:
