@@ -87,7 +87,7 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
         lifecycle = Lifecycle(config, registry, host, images, events, tasks)
         await lifecycle.open()
         snapshots = Snapshots(database, lifecycle, host, images)
-        pools = Pools(database, lifecycle, tasks)
+        pools = Pools(database, lifecycle, host, tasks)
         await pools.open()
         works = ImageService(images, tasks)
         named = VolumeService(volumes, lifecycle, tasks)
@@ -105,7 +105,7 @@ def application(services: Services) -> tuple[Callable[[Scope, Receive, Send], Aw
         via_tls=services.config.listen.certificate is not None,
     )
     dialect = v1.build(services)
-    native = build_v2(services, [])
+    native = build_v2(services)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -4,11 +4,15 @@ A work whose follower goes away is cancelled and leaves nothing. Two requests fo
 """
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 
+from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
+from talon_server.worker.images import archive
 from talon_server.worker.images.base import build_base
+from talon_server.worker.images.registry import REFERENCE, Source, pull
 from talon_server.worker.images.store import Image, ImageStore
 
 Progress = Callable[[str], None]
@@ -26,6 +30,27 @@ class ImageService:
     def build_base(self) -> AsyncIterator[Step]:
         """Build `base`. Raises image_build_failed."""
         return self._follow("base", lambda progress: build_base(self.store, progress))
+
+    def pull(self, source: Source, name: str | None) -> AsyncIterator[Step]:
+        """Pull an image; its name is its reference unless told. Raises image_pull_failed, registry_unauthorized."""
+        named = _name(name or source.reference)
+        return self._follow(named, lambda progress: pull(self.store, source, named, progress))
+
+    async def take(self, content: AsyncIterator[bytes], name: str) -> AsyncIterator[Step]:
+        """Import an archive as it comes in. Raises image_import_failed."""
+        named = _name(name)
+        place = self.store.part("archive")
+        try:
+            with (place / "archive.tar").open("wb") as file:
+                async for piece in content:
+                    await asyncio.to_thread(file.write, piece)
+            works = self._follow(
+                named, lambda progress: archive.take(self.store, place / "archive.tar", named, progress)
+            )
+            async for step in works:
+                yield step
+        finally:
+            await asyncio.to_thread(shutil.rmtree, place, True)
 
     async def _follow(self, key: str, work: Callable[[Progress], Awaitable[Image]]) -> AsyncIterator[Step]:
         """Run a work in the background; give what it says, and last the image. Ends it when the follower goes."""
@@ -52,3 +77,9 @@ class ImageService:
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task
+
+
+def _name(name: str) -> str:
+    if not REFERENCE.fullmatch(name):
+        raise TalonError("invalid_request", f"{name!r} cannot be the name of an image")
+    return name

@@ -8,6 +8,7 @@ cancelled on the way leaves neither a row nor anything on the host.
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -170,6 +171,7 @@ class Lifecycle:
             timings_ms=timings,
         )
         self._expiry.watch(running.id, running.expires_at)
+        self._events.emit("created", running.id, running.tenant, pooled=running.pooled, timings_ms=timings)
         return running
 
     def get(self, principal: Principal, ref: str) -> Sandbox:
@@ -208,6 +210,15 @@ class Lifecycle:
         if (later - sandbox.expires_at).total_seconds() > RENEW_STEP_S:
             self._registry.change(id, expires_at=later)
             self._expiry.watch(id, later)
+
+    @property
+    def waiting(self) -> int:
+        """Creates that stand in line."""
+        return self.admission.waiting
+
+    def counts(self) -> Mapping[str, int]:
+        """How many living sandboxes are in each state."""
+        return Counter(str(sandbox.state) for sandbox in self._registry.all())
 
     def uses_image(self, image_id: str) -> bool:
         """Does a living sandbox run from it?"""

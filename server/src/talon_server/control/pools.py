@@ -22,10 +22,12 @@ from talon_server.lib.tasks import Tasks
 from talon_server.model.sandbox import Sandbox, SandboxSpec
 from talon_server.store.database import Database
 from talon_server.store.tables import pools as table
+from talon_server.worker.port import WorkerPort
 
 log = logging.getLogger(__name__)
 
 LABEL = "talon.pool"
+WARM_TIMEOUT_S = 300.0
 _SPEC = TypeAdapter(SandboxSpec)
 
 
@@ -45,9 +47,10 @@ class Pool:
 class Pools:
     """All pools and their ready sandboxes."""
 
-    def __init__(self, database: Database, lifecycle: Lifecycle, tasks: Tasks) -> None:
+    def __init__(self, database: Database, lifecycle: Lifecycle, worker: WorkerPort, tasks: Tasks) -> None:
         self._database = database
         self._lifecycle = lifecycle
+        self._worker = worker
         self._tasks = tasks
         self._pools: dict[tuple[str, str], Pool] = {}
         self._ready: dict[tuple[str, str], deque[str]] = {}
@@ -150,6 +153,11 @@ class Pools:
                 owner = Principal("", pool.tenant, f"pool {pool.name}")
                 request = CreateRequest(spec=pool.spec, labels={LABEL: pool.name})
                 sandbox = await self._lifecycle.create(owner, request)
+                try:
+                    await self._warm(pool, sandbox)
+                except TalonError:
+                    await self._lifecycle.delete(owner, sandbox.id)
+                    raise
                 if key in self._ready:
                     self._ready[key].append(sandbox.id)
                 else:
@@ -158,6 +166,15 @@ class Pools:
             log.warning("pool %s could not be filled: %s", key[1], error)
         finally:
             self._filling.discard(key)
+
+    async def _warm(self, pool: Pool, sandbox: Sandbox) -> None:
+        """Run the pool's start-up command. Raises create_failed when it fails."""
+        if not pool.warm_command:
+            return
+        code, output = await self._worker.run(sandbox.id, pool.warm_command, timeout_s=WARM_TIMEOUT_S)
+        if code != 0:
+            reason = f"the pool's start-up command ended with {code}"
+            raise TalonError("create_failed", reason, cause=output[-400:].strip())
 
 
 def _told(pool: Pool) -> str:

@@ -81,6 +81,9 @@ class WorkerPort(Protocol):
     def agent(self, id: str) -> AgentAddress:
         """Raises `SandboxNotRunning`-coded TalonError when it does not answer here."""
 
+    async def run(self, id: str, command: str, *, timeout_s: float) -> tuple[int, str]:
+        """Run a shell command inside and return its exit code and output (both streams). Raises agent_unreachable."""
+
     def events(self) -> AsyncIterator[WorkerEvent]: ...
 
     async def capacity(self) -> Mapping[str, Any]:

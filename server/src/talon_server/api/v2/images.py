@@ -8,9 +8,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from talon_server.api.services import Services
+from talon_server.api.v2 import models_gen as models
 from talon_server.api.v2.http import Call, endpoint, lines, reply
 from talon_server.api.v2.shapes import time
 from talon_server.control.images import Step
+from talon_server.errors import TalonError
+from talon_server.worker.images.registry import Source
 from talon_server.worker.images.store import Image
 
 
@@ -49,6 +52,19 @@ async def build_base(call: Call) -> Response:
     return lines(_told(call.services.image_works.build_base()), call.request)
 
 
+async def pull(call: Call) -> Response:
+    body = await call.read(models.ImagePull)
+    source = Source(body.ref, body.username or "", body.password or "", bool(body.insecure))
+    return lines(_told(call.services.image_works.pull(source, body.name)), call.request)
+
+
+async def take(call: Call) -> Response:
+    name = call.query("name")
+    if not name:
+        raise TalonError("invalid_request", "the image needs a name", remedy="Add ?name=… to the address.")
+    return lines(_told(call.services.image_works.take(call.request.stream(), name)), call.request)
+
+
 async def _told(steps: AsyncIterator[Step]) -> AsyncIterator[Mapping[str, Any]]:
     async for step in steps:
         yield {"image": image_body(step)} if isinstance(step, Image) else step
@@ -63,6 +79,8 @@ def routes(services: Services) -> list[Route]:
     return [
         route("/v2/images", "GET", list_all),
         route("/v2/images:build-base", "POST", build_base, admin=True),
+        route("/v2/images:pull", "POST", pull, admin=True),
+        route("/v2/images:import", "POST", take, admin=True),
         route("/v2/images/{name:path}/aliases/{alias:path}", "PUT", alias, admin=True),
         route("/v2/images/{name:path}", "GET", get),
         route("/v2/images/{name:path}", "DELETE", delete, admin=True),

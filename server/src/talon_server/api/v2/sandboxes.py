@@ -13,6 +13,7 @@ from talon_server.api.v2 import models_gen as models
 from talon_server.api.v2.http import Call, endpoint, lines, reply, server_sent, told
 from talon_server.api.v2.shapes import create_request, network, network_body, sandbox_body
 from talon_server.control.events import Event
+from talon_server.control.requests import CreateRequest
 from talon_server.errors import TalonError
 from talon_server.model.sandbox import Sandbox, State
 from talon_server.model.units import parse_duration
@@ -37,10 +38,16 @@ async def create(call: Call) -> Response:
     timeout_s = call.seconds("wait_timeout_s") or _WAIT_S
     try:
         async with asyncio.timeout(timeout_s):
-            sandbox = await call.services.lifecycle.create(call.principal, request)
+            sandbox = await _create(call, request)
     except TimeoutError as error:
         raise TalonError("wait_timeout", f"the sandbox did not run within {timeout_s:g} s; it was undone") from error
     return reply(sandbox_body(sandbox), 201, {"Location": f"/v2/sandboxes/{sandbox.id}"})
+
+
+async def _create(call: Call, request: CreateRequest) -> Sandbox:
+    if request.pool:
+        return await call.services.pools.claim(call.principal, request)
+    return await call.services.lifecycle.create(call.principal, request)
 
 
 async def list_all(call: Call) -> Response:
@@ -114,7 +121,7 @@ async def batch(call: Call) -> Response:
     async def one(index: int, gate: asyncio.Semaphore, done: asyncio.Queue[Mapping[str, Any]]) -> None:
         async with gate:
             try:
-                sandbox = await call.services.lifecycle.create(call.principal, request)
+                sandbox = await _create(call, request)
                 done.put_nowait({"index": index, "sandbox": sandbox_body(sandbox)})
             except TalonError as error:
                 done.put_nowait({"index": index, "error": told(error, call.request.scope.get("request_id"))})

@@ -116,6 +116,24 @@ def sandbox_body(sandbox: Sandbox) -> dict[str, Any]:
     }
 
 
+def spec_body(spec: SandboxSpec) -> dict[str, Any]:
+    """What was asked, as it would be asked again."""
+    limits = spec.resources
+    asked = {"cpu": limits.cpu, "memory": limits.memory_bytes, "disk": limits.disk_bytes, "pids": limits.pids}
+    shape: dict[str, Any] = {
+        "image": spec.image,
+        "snapshot": spec.snapshot,
+        "resources": {name: value for name, value in asked.items() if value},
+        "env": dict(spec.env),
+        "user": spec.user,
+        "workdir": spec.workdir,
+        "entrypoint": list(spec.entrypoint or ()),
+        "network": network_body(spec.network),
+        "volumes": [_mount_body(mount) for mount in spec.volumes],
+    }
+    return {name: value for name, value in shape.items() if value}
+
+
 def time(at: datetime | None) -> str | None:
     """RFC 3339 in UTC, to the millisecond."""
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if at is not None else None

@@ -167,6 +167,10 @@ class ImageStore:
     def has_layer(self, digest: str) -> bool:
         return self._place(digest).exists()
 
+    def layer(self, digest: str) -> Path:
+        """A layer's directory."""
+        return self._place(digest)
+
     def part(self, name: str) -> Path:
         """A fresh directory to make something in; `keep_layer` takes it."""
         place = self._root / f"part-{name}-{time.monotonic_ns()}"
