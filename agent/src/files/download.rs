@@ -116,7 +116,7 @@ fn disposition(path: &Path) -> String {
     format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}")
 }
 
-/// Lines `first` (from 1) to `first + count - 1`, as they are, with their ends.
+/// Lines `first` (from 1) to `first + count - 1`, joined by their ends: the last has none, as OpenSandbox's clients expect.
 pub fn lines(identity: &Identity, path: &Path, first: u64, count: u64) -> Result<Response> {
     if first == 0 || count == 0 {
         return Err(Error::invalid("offset and limit count lines from 1").execd("INVALID_FILE"));
@@ -130,9 +130,16 @@ pub fn lines(identity: &Identity, path: &Path, first: u64, count: u64) -> Result
 fn send_lines(file: &mut File, first: u64, count: u64, out: &Out) -> io::Result<()> {
     let mut window = Window { skip: first - 1, left: count };
     let mut buffer = vec![0; PIECE_BYTES];
+    // A line end, until it is known that a line follows.
+    let mut held = Vec::new();
     while window.left > 0 {
         let read = file.read(&mut buffer)?;
-        if read == 0 || !out.send(window.cut(&buffer[..read]).to_vec()) {
+        let mut piece = std::mem::take(&mut held);
+        piece.extend_from_slice(window.cut(&buffer[..read]));
+        if piece.last() == Some(&b'\n') {
+            held.extend(piece.pop());
+        }
+        if read == 0 || (!piece.is_empty() && !out.send(piece)) {
             break;
         }
     }

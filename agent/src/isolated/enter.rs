@@ -124,7 +124,11 @@ fn place(tree: &OwnedFd, at: &str) -> io::Result<()> {
 /// The workspace or an overlay. `main` leaves this process in the directory of its changes, which nothing else can reach.
 fn writable(path: &str, mode: Mode, lower: &OwnedFd, main: bool) -> io::Result<()> {
     match mode {
-        Mode::Ro => return Ok(()),
+        // Bound again even so: a private /tmp may lie over it by now.
+        Mode::Ro => {
+            step(&format!("make {path} read-only"), sys_isolate::make_tree_read_only(lower))?;
+            return step(&format!("bind {path}"), place(lower, path));
+        }
         Mode::Rw => return step(&format!("bind {path}"), place(lower, path)),
         Mode::Overlay => {}
     }

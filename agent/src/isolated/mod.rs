@@ -226,7 +226,9 @@ async fn run_status(session: &Session, run: &str) -> Result<Response> {
     let (_, told) = session.ask("GET", &format!("/command/status/{}", command_of(session, run)?), &Value::Null).await?;
     let mut body = json!({"session_id": session.id, "run_id": run});
     for field in ["running", "exit_code", "error", "started_at", "finished_at"] {
-        if !told[field].is_null() {
+        // A plain exit code is no error of the run.
+        let plain = told[field].as_str().is_some_and(|said| said.starts_with("exit status") && !said.contains(':'));
+        if !told[field].is_null() && !(field == "error" && plain) {
             body[field] = told[field].clone();
         }
     }
