@@ -210,7 +210,7 @@ pub fn hits(glob: &Glob, root: &Path, path: &Path) -> bool {
 }
 
 /// `path` must be a directory itself, not a link to one.
-pub fn directory(path: &Path) -> Result<()> {
+fn directory(path: &Path) -> Result<()> {
     let about = fs::symlink_metadata(path).map_err(fault::on(path))?;
     if about.is_dir() {
         return fs::read_dir(path).map(drop).map_err(fault::on(path));

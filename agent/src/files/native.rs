@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::draft::{Attributes, Draft, Place};
-use super::execd::{directory, hits, owner_ids, Items};
+use super::execd::{hits, owner_ids, Items};
 use super::glob::Glob;
 use super::info::{Describer, Stat};
 use super::record::Change;
@@ -136,7 +136,7 @@ impl Call<'_> {
         let root = self.path_of(query)?;
         let depth = query.number::<u32>("depth")?.unwrap_or(1) as usize;
         let limit = query.number("limit")?.unwrap_or(DEFAULT_LIMIT);
-        work::brief(&self.identity, || directory(&root))?;
+        work::brief(&self.identity, || enterable(&root))?;
         self.page(limit, move |emit| {
             let mut about = Describer::default();
             walk::walk(&root, depth, &mut |path, meta| emit(Item::File(&about.stat_of(path, meta))));
@@ -149,7 +149,7 @@ impl Call<'_> {
         let glob = Glob::new(query.get("pattern").filter(|p| !p.is_empty()).unwrap_or("**"))?;
         let content = query.get("content").filter(|c| !c.is_empty()).map(|c| c.as_bytes().to_vec());
         let limit = query.number("limit")?.unwrap_or(DEFAULT_LIMIT);
-        work::brief(&self.identity, || directory(&root))?;
+        work::brief(&self.identity, || enterable(&root))?;
         self.page(limit, move |emit| {
             let mut about = Describer::default();
             walk::walk(&root, usize::MAX, &mut |path, meta| match &content {
@@ -235,6 +235,11 @@ impl Call<'_> {
             &json!({"path": path.to_string_lossy(), "entries": unpacked.entries, "size": unpacked.bytes}),
         ))
     }
+}
+
+/// `path` must be, or lead to, a directory that may be read.
+fn enterable(path: &Path) -> Result<()> {
+    fs::read_dir(path).map(drop).map_err(fault::on(path))
 }
 
 #[derive(Serialize)]
