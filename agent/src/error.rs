@@ -42,6 +42,7 @@ impl Error {
     /// No such route or thing (404).
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(404, "not_found", "UNKNOWN", message)
+            .remedy("compare the address with the specification in api/agent.yaml")
     }
 
     /// A file operation's target is not there (404).
@@ -57,6 +58,7 @@ impl Error {
 
     pub fn method_not_allowed(method: &str, path: &str) -> Self {
         Self::new(405, "method_not_allowed", "UNKNOWN", format!("{method} is not served at {path}"))
+            .remedy("compare the method with the specification in api/agent.yaml")
     }
 
     pub fn code(mut self, code: &'static str) -> Self {

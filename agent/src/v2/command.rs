@@ -59,8 +59,11 @@ pub fn spec(agent: &Agent, wanted: Wanted) -> Result<Spec> {
 }
 
 fn absolute(agent: &Agent, cwd: &str) -> String {
-    let path = Path::new(&agent.workdir()).join(cwd);
-    path.to_string_lossy().into_owned()
+    let workdir = agent.workdir();
+    if cwd.is_empty() {
+        return workdir;
+    }
+    Path::new(&workdir).join(cwd).to_string_lossy().into_owned()
 }
 
 /// # Errors

@@ -46,13 +46,13 @@ pub async fn run(agent: Rc<Agent>, mut request: Request) -> Result<Response> {
     let guard = (!detach).then(|| KillOnDrop::new(process.clone()));
     if !events {
         let answer = collect(process, limit, encoding).await;
-        guard.map(KillOnDrop::keep);
+        guard.into_iter().for_each(KillOnDrop::keep);
         return Ok(Response::json(200, &answer));
     }
     Ok(sse::response(move |mut out| async move {
         out.write(&started(&process)).await?;
         send_events(Follower::new(process, 0, None), encoding, &mut out).await?;
-        guard.map(KillOnDrop::keep);
+        guard.into_iter().for_each(KillOnDrop::keep);
         Ok(())
     }))
 }

@@ -1,0 +1,6 @@
+//! The agent from outside: the real binary in namespaces of its own, over its own sockets. Needs root.
+
+mod commands;
+mod init;
+mod processes;
+mod sandbox;
