@@ -27,6 +27,13 @@ enum Message {
         #[serde(default = "default_grace")]
         grace_ms: u64,
     },
+    /// The server's own record: a change of state, a decision on the network.
+    Record {
+        kind: String,
+        fields: serde_json::Map<String, Value>,
+    },
+    /// Answer once the recording is written.
+    Flush,
     Settings {
         env: Option<std::collections::BTreeMap<String, String>>,
         limits: Option<Limits>,
@@ -63,6 +70,7 @@ async fn converse(socket: OwnedFd, init: &Rc<Init>) -> io::Result<()> {
         if data.is_empty() {
             return Ok(());
         }
+        settle(&data, init).await;
         let reply = match obey(&data, fds, init) {
             Ok(reply) => reply,
             Err(error) => json!({"ok": false, "code": error.code, "message": error.to_string()}),
@@ -80,6 +88,8 @@ fn obey(data: &[u8], fds: Vec<OwnedFd>, init: &Rc<Init>) -> Result<Value> {
             tokio::task::spawn_local(async move { init.stop(Duration::from_millis(grace_ms)).await });
             Ok(json!({"ok": true}))
         }
+        Message::Record { kind, fields } => note(&kind, fields, init),
+        Message::Flush => Ok(json!({"ok": true})),
         Message::Settings { env, limits } => change(env, limits, init),
     }
 }
@@ -103,6 +113,23 @@ fn claim(settings: Settings, fds: Vec<OwnedFd>, init: &Rc<Init>) -> Result<Value
     let pivot_us = begun.elapsed().as_micros() as u64;
     init.claimed(agent)?;
     Ok(json!({"ok": true, "pivot_us": pivot_us, "total_us": begun.elapsed().as_micros() as u64}))
+}
+
+fn note(kind: &str, fields: serde_json::Map<String, Value>, init: &Rc<Init>) -> Result<Value> {
+    let kind = ["life", "net", "note", "port"].into_iter().find(|known| *known == kind);
+    let kind = kind.ok_or_else(|| Error::invalid("a record of the server is life, net, note or port"))?;
+    if let Some(agent) = &*init.agent.borrow() {
+        agent.recorder.fact(kind, fields);
+    }
+    Ok(json!({"ok": true}))
+}
+
+/// Waits for the recording when the message asks for that.
+async fn settle(data: &[u8], init: &Rc<Init>) {
+    let agent = init.agent.borrow().clone();
+    if let (Ok(Message::Flush), Some(agent)) = (serde_json::from_slice(data), agent) {
+        agent.recorder.flush().await;
+    }
 }
 
 fn change(

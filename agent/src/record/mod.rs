@@ -120,6 +120,14 @@ impl Recorder {
         }
     }
 
+    /// Returns once all that was recorded so far is written.
+    pub async fn flush(&self) {
+        let (done, written) = tokio::sync::oneshot::channel();
+        self.send(Entry::Flush(done), None);
+        // Without a writer the sender is dropped, which ends the wait as well.
+        let _written = written.await;
+    }
+
     /// Record a piece of a stream.
     pub fn data(&self, kind: &'static str, id: &Arc<str>, stream: Option<&'static str>, data: &[u8]) {
         if data.is_empty() || !self.terminals() {

@@ -21,8 +21,20 @@ const MERGED: usize = 64 * 1024;
 
 /// What is to be recorded; `at_us` is the time it happened, Unix microseconds.
 pub enum Entry {
-    Fact { at_us: u64, kind: &'static str, fields: Map<String, Value> },
-    Data { at_us: u64, kind: &'static str, id: Arc<str>, stream: Option<&'static str>, data: Vec<u8> },
+    /// All before it is written: tell.
+    Flush(tokio::sync::oneshot::Sender<()>),
+    Fact {
+        at_us: u64,
+        kind: &'static str,
+        fields: Map<String, Value>,
+    },
+    Data {
+        at_us: u64,
+        kind: &'static str,
+        id: Arc<str>,
+        stream: Option<&'static str>,
+        data: Vec<u8>,
+    },
 }
 
 /// An entry and the room in the queue that it takes until it is written.
@@ -57,12 +69,15 @@ impl Writer {
                 }
                 permits.push(next.1);
             }
-            self.put(&entry);
+            match entry {
+                Entry::Flush(done) => drop(done.send(())),
+                entry => self.put(&entry),
+            }
         }
     }
 
     /// Write one entry now, by the policy.
-    pub fn put(&mut self, entry: &Entry) {
+    fn put(&mut self, entry: &Entry) {
         loop {
             if self.lost > 0 && !self.tell_gap() {
                 self.lost += 1;
@@ -109,6 +124,7 @@ impl Writer {
 
 fn line(chain: &mut Chain, entry: &Entry) -> Vec<u8> {
     match entry {
+        Entry::Flush(_) => Vec::new(),
         Entry::Fact { at_us, kind, fields } => chain.line(*at_us, kind, fields),
         Entry::Data { at_us, kind, id, stream, data } => chain.data_line(*at_us, kind, id, *stream, data),
     }
