@@ -138,10 +138,22 @@ def test_the_end_of_the_agent_is_told_once_and_its_slot_is_free_again(home: Path
             os.kill(host.pid("a"), signal.SIGKILL)
             event = await anext(host.events())
             assert (event.id, event.kind) == ("a", "exited")
+            assert event.detail["exit_code"] in (None, -signal.SIGKILL)
             with pytest.raises(TalonError):
                 host.agent("a")
             agent = await world.start(host, "a")
             assert (await world.run(agent, "echo again")).stdout == "again"
+
+    asyncio.run(scenario())
+
+
+def test_a_sandbox_ends_with_its_entrypoint(home: Path, image: Path) -> None:
+    async def scenario() -> None:
+        async with started(home, image) as host:
+            await world.start(host, "a", SandboxSpec(image="base", entrypoint=("sh", "-c", "exit 7")))
+            event = await anext(host.events())
+            assert (event.id, event.kind) == ("a", "exited")
+            assert event.detail["exit_code"] in (None, 7)
 
     asyncio.run(scenario())
 

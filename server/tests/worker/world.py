@@ -18,9 +18,10 @@ from typing import Any
 
 from talon_server.model.sandbox import SandboxSpec, VolumeMount
 from talon_server.worker.assembly import HostOptions, open_host
-from talon_server.worker.host import Host, ImageConfig
+from talon_server.worker.host import Host
 from talon_server.worker.port import AgentAddress
 from talon_server.worker.recordings import Recordings
+from talon_server.worker.stores import ImageConfig
 
 AGENT = Path(os.environ.get("TALON_AGENT", Path(__file__).parents[3] / "agent/target/release/talon-agent"))
 BOUND_S = 60.0

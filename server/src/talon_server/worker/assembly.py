@@ -15,12 +15,13 @@ from talon_server.lib.tasks import Tasks
 from talon_server.runtimes.oci import ID_COUNT, select
 from talon_server.worker.cgroups import Cgroup
 from talon_server.worker.helper import Helper
-from talon_server.worker.host import Disk, Host, Images, Volumes
+from talon_server.worker.host import Host
 from talon_server.worker.nft import Nft
 from talon_server.worker.prepare import prepare
 from talon_server.worker.recordings import Recordings
 from talon_server.worker.shells import ShellPool, Shells
 from talon_server.worker.slots import FIRST_ID, Plan, Slots, choose_network
+from talon_server.worker.stores import Disk, Images, Volumes
 from talon_server.worker.upstream import host_resolvers
 from talon_server.worker.walls import Walls
 

@@ -22,6 +22,7 @@ class Claim:
     id: str
     token: str
     network: NetworkPolicy
+    recording: str = ""
 
     def save(self, directory: Path) -> None:
         """Write it, whole or not at all."""
@@ -38,7 +39,7 @@ class Claim:
             told = json.loads((directory / FILE).read_text())
         except FileNotFoundError:
             return None
-        return cls(told["id"], told["token"], _policy(told["network"]))
+        return cls(told["id"], told["token"], _policy(told["network"]), told.get("recording", ""))
 
 
 def _policy(told: Mapping[str, Any]) -> NetworkPolicy:

@@ -8,79 +8,41 @@ down before the agent is told, so a restarted server adopts it or ends it, whole
 import asyncio
 import logging
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from talon_server.egress.decisions import Decisions
 from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
 from talon_server.model.network import NetworkPolicy
-from talon_server.model.sandbox import Resources, SandboxSpec, VolumeMount
+from talon_server.model.sandbox import Resources, SandboxSpec
 from talon_server.worker import inside
 from talon_server.worker.claims import Claim
 from talon_server.worker.dns import Client, Listener, Resolver
+from talon_server.worker.exits import awaited_exit_code
 from talon_server.worker.helper import Helper
 from talon_server.worker.link import ask
 from talon_server.worker.port import AgentAddress, Observed, Started, WorkerEvent
+from talon_server.worker.recorder import Recorder
 from talon_server.worker.recordings import Recordings
+from talon_server.worker.room import measure
+from talon_server.worker.settings import claim_settings, limits
 from talon_server.worker.shells import Shell, ShellPool, Shells
 from talon_server.worker.slots import Slots
+from talon_server.worker.stores import Disk, Images, Volumes
 from talon_server.worker.walls import DEFAULT, Walls
 
 log = logging.getLogger(__name__)
 
 STOP_SLACK_S = 5.0
 """How long after the grace a sandbox may take to end before it is killed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageConfig:
-    """What an image says of how to run it."""
-
-    env: Mapping[str, str] = field(default_factory=dict)
-    user: str = ""
-    workdir: str = ""
-    entrypoint: tuple[str, ...] = ()
-
-
-class Images(Protocol):
-    """Where layers come from; snapshots are images too."""
-
-    def layers(self, image_id: str) -> list[Path]:
-        """Directories, topmost first. Raises image_not_found."""
-
-    def config(self, image_id: str) -> ImageConfig: ...
-
-
-class Disk(Protocol):
-    """Where sandboxes' own files are."""
-
-    def has(self, id: str) -> bool:
-        """Does the sandbox have files from before?"""
-
-    async def upper(self, id: str, size_bytes: int) -> Path:
-        """The directory with `upper` and `work`, made when missing, limited to a size (0 = the default)."""
-
-    async def remove(self, id: str) -> None: ...
-
-    async def snapshot(self, id: str, snapshot_id: str) -> int: ...
-
-    async def delete_snapshot(self, snapshot_id: str) -> None: ...
-
-    def known(self) -> list[str]: ...
-
-
-class Volumes(Protocol):
-    """Named volumes and allowed host directories."""
-
-    async def source(self, mount: VolumeMount) -> Path:
-        """The host directory of a mount. Raises volume_not_found or host_path_not_allowed."""
 
 
 class Host:
@@ -110,7 +72,7 @@ class Host:
         self._images = images
         self._disk = disk
         self._volumes = volumes
-        self._recordings = recordings
+        self._recorder = Recorder(recordings, tasks, self._recorded)
         self._tasks = tasks
         self.instance = slots.plan.instance
         self.gateway = slots.plan.gateway
@@ -136,6 +98,7 @@ class Host:
                 await self._shells.end(shell)
                 await self._shells.sweep(shell)
         await self._shells.sweep_strays({shell.id for shell in found})
+        self._recorder.close_strays({shell.claim.recording for shell in self._running.values() if shell.claim})
         await self._listener.open(str(self.gateway))
         self._pool.open()
         return [
@@ -179,8 +142,10 @@ class Host:
             clock.lap("limits_ms")
             await self._helper.root(await self._order(shell, spec, layers, upper))
             clock.lap("root_ms")
-            shell.save(Claim(id, token, spec.network))
-            await self._claim(shell, _settings(id, token, spec, config, str(self.gateway)), spec)
+            recording, descriptor = self._recorder.begin(id, spec.recording)
+            undo.callback(self._recorder.cancel, recording)
+            shell.save(Claim(id, token, spec.network, recording))
+            await self._claim(shell, claim_settings(id, token, spec, config, str(self.gateway)), descriptor)
             clock.lap("claim_ms")
             undo.pop_all()
         self._watch(id, shell)
@@ -205,27 +170,15 @@ class Host:
             "volumes": volumes,
         }
 
-    async def _claim(self, shell: Shell, settings: dict[str, Any], spec: SandboxSpec) -> None:
-        descriptors = shell.cgroup.descriptors()
+    async def _claim(self, shell: Shell, settings: dict[str, Any], recording: int) -> None:
+        descriptors = {"recording": recording} if recording >= 0 else {}
         try:
-            if spec.recording.mode != "off":
-                descriptors["recording"] = self._open_recording(settings["id"], strict=spec.recording.strict)
-            descriptors = {name: number for name, number in descriptors.items() if number >= 0}
+            descriptors |= shell.cgroup.descriptors()
             settings = {**settings, "fds": list(descriptors)}
             await ask(shell.control_socket, {"op": "claim", "settings": settings}, list(descriptors.values()))
         finally:
             for number in descriptors.values():
-                if number >= 0:
-                    os.close(number)
-
-    def _open_recording(self, id: str, *, strict: bool) -> int:
-        try:
-            return self._recordings.open(id)
-        except OSError as error:
-            if strict:
-                raise TalonError("recording_unavailable", cause=error.strerror) from error
-            log.warning("sandbox %s runs without a recording: %s", id, error)
-            return -1
+                os.close(number)
 
     async def _abandon(self, shell: Shell) -> None:
         await self._shells.end(shell)
@@ -241,10 +194,30 @@ class Host:
     def _ended(self, id: str, shell: Shell) -> None:
         """A sandbox ended of itself: free what it held, but for its disk, and tell."""
         self._forget(id, shell)
-        starved = shell.cgroup.killed_for_memory()
-        reason = "its first process was killed for lack of memory" if starved else shell.last_words()
-        self._tasks.start(f"sweep {shell.id}", self._shells.sweep(shell))
-        self._events.put_nowait(WorkerEvent(id, "exited", {"reason": reason}))
+        self._tasks.start(f"end of {id}", self._tell_end(id, shell))
+
+    async def _tell_end(self, id: str, shell: Shell) -> None:
+        said = shell.last_words()
+        code = await awaited_exit_code(shell.pidfd)
+        starved = shell.cgroup.killed_for_memory() and code in (None, -signal.SIGKILL)
+        how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
+        ended = said or f"the sandbox's first process ended{how}"
+        reason = "the sandbox's first process was killed for lack of memory" if starved else ended
+        self._events.put_nowait(WorkerEvent(id, "exited", {"reason": reason, "exit_code": code, "oom": starved}))
+        self._end_recording(id, shell, reason)
+        await self._shells.sweep(shell)
+
+    def _end_recording(self, id: str, shell: Shell, reason: str) -> None:
+        if shell.claim is not None:
+            self._recorder.end(id, shell.claim.recording, reason)
+
+    def _recorded(self, id: str, recording: str, head: Mapping[str, Any]) -> None:
+        self._events.put_nowait(WorkerEvent(id, "recorded", {"recording": recording, **head}))
+
+    async def record(self, id: str, kind: str, fields: Mapping[str, Any]) -> None:
+        shell = self._running.get(id)
+        if shell is not None:
+            await self._recorder.note(shell, kind, fields)
 
     def _forget(self, id: str, shell: Shell) -> None:
         shell.on_end = None
@@ -271,12 +244,15 @@ class Host:
             log.warning("sandbox %s did not stop in time, it is killed", id)
         finally:
             await self._abandon(shell)
+            self._end_recording(id, shell, "stopped")
 
     async def destroy(self, id: str) -> None:
         shell = self._running.get(id)
         if shell is not None:
             self._forget(id, shell)
+            await self._recorder.flush(shell)
             await self._abandon(shell)
+            self._end_recording(id, shell, "destroyed")
         self._tasks.start(f"remove {id}", self._disk.remove(id))
 
     async def pause(self, id: str) -> None:
@@ -288,7 +264,7 @@ class Host:
     async def resize(self, id: str, resources: Resources) -> None:
         shell = self._shell(id)
         shell.cgroup.limit(resources)
-        await ask(shell.control_socket, {"op": "settings", "limits": _limits(resources)})
+        await ask(shell.control_socket, {"op": "settings", "limits": limits(resources)})
 
     async def set_network(self, id: str, policy: NetworkPolicy) -> None:
         shell = self._shell(id)
@@ -315,11 +291,9 @@ class Host:
             yield await self._events.get()
 
     async def capacity(self) -> Mapping[str, Any]:
-        return {
-            **self._facts,
-            "sandboxes": len(self._running),
-            "pool": {"level": self._pool.level, "target": self._pool.target, "misses": self._pool.misses},
-        }
+        pool = {"level": self._pool.level, "target": self._pool.target, "misses": self._pool.misses}
+        room = measure(self._shells.directory)
+        return {**self._facts, **room, "sandboxes": len(self._running), "pool": pool}
 
     @property
     def pool_level(self) -> int:
@@ -339,27 +313,6 @@ class Host:
 
 def _state(shell: Shell) -> str:
     return "paused" if shell.cgroup.frozen() else "running"
-
-
-def _settings(id: str, token: str, spec: SandboxSpec, config: ImageConfig, resolver: str) -> dict[str, Any]:
-    recording = spec.recording
-    return {
-        "id": id,
-        "token": token,
-        "hostname": spec.hostname or id.replace("_", "-")[:63],
-        "env": {**config.env, **spec.env},
-        "user": spec.user or config.user,
-        "workdir": spec.workdir or config.workdir,
-        "entrypoint": list(spec.entrypoint) if spec.entrypoint else None,
-        "dns": [resolver],
-        "record": {"mode": recording.mode, "input": recording.input, "strict": recording.strict},
-        "extensions": dict(spec.extensions),
-        "limits": _limits(spec.resources),
-    }
-
-
-def _limits(resources: Resources) -> dict[str, Any]:
-    return {"memory": resources.memory_bytes or None, "cpu": resources.cpu or None, "pids": resources.pids or None}
 
 
 class _Clock:

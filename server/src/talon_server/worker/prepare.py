@@ -20,6 +20,7 @@ SYSCTLS = {
     f"{_NEIGHBOURS}1": 8192,
     f"{_NEIGHBOURS}2": 32768,
     f"{_NEIGHBOURS}3": 65536,
+    "net/netfilter/nf_conntrack_max": 262144,
     "fs/inotify/max_user_instances": 1024,
     "kernel/keys/maxkeys": 2000,
 }

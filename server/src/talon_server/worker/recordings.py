@@ -59,6 +59,14 @@ class Recordings:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         return cls(root, _signing_key(home / "recording.key"))
 
+    def fresh(self, sandbox: str) -> str:
+        """The id of a sandbox's next recording: its own, then with a number."""
+        name, number = sandbox, 1
+        while (self._root / name).exists():
+            number += 1
+            name = f"{sandbox}.{number}"
+        return name
+
     def open(self, recording: str) -> int:
         """A descriptor that appends to this recording, for its agent. Raises OSError when it cannot be made."""
         directory = self._root / recording

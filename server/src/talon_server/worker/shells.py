@@ -31,6 +31,9 @@ from talon_server.worker.walls import Walls
 
 log = logging.getLogger(__name__)
 
+CALM_S = 0.02
+"""How long after a create or an end the work in the background waits."""
+_CALM_AT_MOST_S = 0.2
 _LONGEST_ROOT = 75
 _EMPTY_S = 5.0
 _NEVER = threading.Event()
@@ -70,12 +73,12 @@ class Shell:
         return self.directory / "control.sock"
 
     def last_words(self) -> str:
-        """Why the first process ended, as the agent said it last."""
+        """Why the first process ended, as the agent said it last; empty when it could not."""
         try:
             said = (self.directory / "agent.log").read_bytes()[-4096:].decode(errors="replace").splitlines()
         except OSError:
             said = []
-        return next((line for line in reversed(said) if " exited with code " in line), "its first process ended")
+        return next((line for line in reversed(said) if " exited with code " in line), "")
 
     def save(self, claim: Claim) -> None:
         """Write down whose shell this is now, for the next server."""
@@ -195,7 +198,8 @@ class Shells:
         await shell.ended.wait()
 
     async def sweep(self, shell: Shell) -> None:
-        """Remove what is left of an ended shell and take its slot back."""
+        """Remove what is left of an ended shell and take its slot back; not at once, so that nobody waits for it."""
+        await asyncio.sleep(CALM_S)
         shell.close()
         self._runtime.forget(shell.id)
         await asyncio.to_thread(_clear, shell)
@@ -259,6 +263,7 @@ class ShellPool:
                 self._wanted.clear()
                 await self._wanted.wait()
                 continue
+            await self._calm()
             try:
                 shell = await self._shells.start()
                 await ask(shell.control_socket, {"op": "ping"})
@@ -269,6 +274,16 @@ class ShellPool:
                 continue
             failures = 0
             self._ready.append(shell)
+
+    async def _calm(self) -> None:
+        """Let a create and its first command go first: a start takes a core for milliseconds. Not when shells run out."""
+        latest = time.monotonic() + _CALM_AT_MOST_S
+        while self._takes and len(self._ready) > self.target // 4:
+            now = time.monotonic()
+            until = min(self._takes[-1] + CALM_S, latest)
+            if now >= until:
+                return
+            await asyncio.sleep(until - now)
 
     async def drain(self) -> None:
         """End the shells nobody claimed."""

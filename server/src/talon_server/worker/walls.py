@@ -16,6 +16,8 @@ from talon_server.model.network import NetworkPolicy
 from talon_server.worker.nft import Nft
 from talon_server.worker.slots import Plan, Slot
 
+CONNECTIONS = 4096
+"""How many connections one sandbox may have tracked at once, so that it cannot fill the host's table for all."""
 DEFAULT = NetworkPolicy()
 _COMPILED_DEFAULT = compile_policy(DEFAULT)
 
@@ -68,6 +70,7 @@ class Walls:
             f"add rule inet {table} from_sandbox iifname . ip saddr != @own drop",
             f"add rule inet {table} from_sandbox meta nfproto ipv6 drop",
             f"add rule inet {table} from_sandbox ip daddr {net} drop",
+            f"add rule inet {table} from_sandbox ct state new add @load {{ ip saddr ct count over {CONNECTIONS} }} drop",
             f"add rule inet {table} from_sandbox iifname vmap @chains",
             f"add rule inet {table} from_sandbox drop",
         ]

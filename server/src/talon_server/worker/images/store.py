@@ -16,7 +16,7 @@ from typing import Any
 
 from talon_server.errors import TalonError
 from talon_server.worker.disk import Disk
-from talon_server.worker.host import ImageConfig
+from talon_server.worker.stores import ImageConfig
 
 
 @dataclass(frozen=True, slots=True)
