@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from live import IMAGE, Live
 
 BOUND_S = 120

@@ -14,13 +14,16 @@ import venv
 import xml.etree.ElementTree as Xml
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.framework.platform import Platform, home
+from tests.framework.platform import Platform, free_port, home
 
 NEEDS = ["opensandbox==1.1.1", "opensandbox-code-interpreter==1.1.1", "pytest>=9", "pytest-asyncio", "pytest-timeout"]
 NEEDS += ["pytest-order", "redis>=5,<6"]
+OLDER = "opensandbox==0.1.16"
+"""The pool tests of the suite use arguments that the SDK dropped in 1.1; they run with the release they were written for."""
 IMAGE = "opensandbox/code-interpreter:latest"
 HOST_DIRECTORY = Path("/tmp/opensandbox-e2e")
 VOLUME = "opensandbox-e2e-pvc-test"
@@ -54,8 +57,9 @@ def main() -> int:
     report = []
     for platform in server():
         prepare(platform)
-        for mode in modes:
-            report.append(table(mode, run(python, suite, platform, mode, rest)))
+        with redis() as url:
+            for mode in modes:
+                report.append(table(mode, run(python, suite, platform, mode, url, rest)))
     text = "\n".join(report)
     print(text)
     if arguments.write:
@@ -106,39 +110,67 @@ def prepare(platform: Platform) -> None:
         sandbox.run(SEED, check=True)
 
 
-def run(python: Path, suite: Path, platform: Platform, mode: str, rest: list[str]) -> Path:
-    """The suite in one mode; its XML report. The suite's own files are copied, so that nothing is written beside them."""
+@contextmanager
+def redis() -> Iterator[str]:
+    """A Redis for the pool tests that want one, where it is installed; else an empty address, and they skip."""
+    program = shutil.which("redis-server")
+    if program is None:
+        yield ""
+        return
+    port = free_port()
+    words = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield f"redis://127.0.0.1:{port}/0"
+        finally:
+            process.terminate()
+
+
+def run(python: Path, suite: Path, platform: Platform, mode: str, redis_url: str, rest: list[str]) -> list[Path]:
+    """The suite in one mode; its XML reports. The suite is copied, so that nothing is written beside it."""
     work = Path(tempfile.mkdtemp(prefix="opensandbox-suite-"))
     shutil.copytree(suite, work / "suite")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TALON_")}
     told = {
+        **inherited,
         "OPENSANDBOX_TEST_DOMAIN": platform.url.removeprefix("http://"),
         "OPENSANDBOX_TEST_PROTOCOL": "http",
         "OPENSANDBOX_TEST_API_KEY": platform.key,
         "OPENSANDBOX_TEST_USE_SERVER_PROXY": "true" if mode == "proxy" else "false",
-        "OPENSANDBOX_TEST_SECURE_ACCESS_VERIFIABLE": "true",
         "OPENSANDBOX_SANDBOX_DEFAULT_IMAGE": IMAGE,
         "OPENSANDBOX_E2E_SANDBOX_MEMORY": "512Mi",
     }
-    xml = work / "report.xml"
-    words = [str(python), "-m", "pytest", "tests", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=short"]
-    words += [
-        "-o",
-        "addopts=--asyncio-mode=auto --order-scope=class",
-        "-o",
-        "log_cli=false",
-        f"--junitxml={xml}",
-        *rest,
-    ]
+    if redis_url:
+        told["OPENSANDBOX_TEST_REDIS_URL"] = redis_url
+    if mode == "direct":  # the SDK cannot ask for a signed address through the server
+        told["OPENSANDBOX_TEST_SECURE_ACCESS_VERIFIABLE"] = "true"
+    older = home("upstream-older-sdk")
+    reports = []
     with (platform.home / "log" / f"upstream-{mode}.log").open("wb") as log:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TALON_")}
-        subprocess.run(words, cwd=work / "suite", env={**inherited, **told}, stdout=log, stderr=log, check=False)
-    return xml
+        for part, choice in (("newest", ["-k", "not pool"]), ("pools", ["-k", "pool"])):
+            xml = work / f"{part}.xml"
+            words = [str(python), "-m", "pytest", "tests", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=short"]
+            words += ["-o", "addopts=--asyncio-mode=auto --order-scope=class", "-o", "log_cli=false"]
+            if part == "pools":
+                told["PYTHONPATH"] = str(_unpacked(python, older))
+            words += [f"--junitxml={xml}", *choice, *rest]
+            subprocess.run(words, cwd=work / "suite", env=told, stdout=log, stderr=log, check=False)
+            reports.append(xml)
+    return reports
 
 
-def table(mode: str, xml: Path) -> str:
-    """The report as a Markdown table, with the failures' reasons below it."""
+def _unpacked(python: Path, place: Path) -> Path:
+    if not (place / "opensandbox").is_dir():
+        command = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--target", place, OLDER]
+        subprocess.run(command, check=True)
+    return place
+
+
+def table(mode: str, reports: list[Path]) -> str:
+    """The reports as a Markdown table, with the failures' reasons below it."""
     rows: dict[str, Row] = defaultdict(Row)
-    for case in Xml.parse(xml).getroot().iter("testcase"):
+    cases = [case for xml in reports if xml.exists() for case in Xml.parse(xml).getroot().iter("testcase")]
+    for case in cases:
         file = case.get("classname", "").removeprefix("tests.").split(".")[0]
         verdict, reason = _verdict(case)
         rows[file].counts[verdict] += 1
