@@ -63,8 +63,6 @@ pub struct Limits {
 
 pub struct Agent {
     pub settings: RefCell<Settings>,
-    /// Descriptors of the claim by name ("recording", …), without the cgroups, which `meters` holds.
-    pub fds: BTreeMap<String, OwnedFd>,
     pub reaper: Reaper,
     pub table: Table,
     pub meters: Meters,
@@ -87,7 +85,6 @@ impl Agent {
         let score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
         Ok(Self {
             settings: RefCell::new(settings),
-            fds,
             reaper: Reaper::default(),
             table: Table::default(),
             meters,
