@@ -25,6 +25,7 @@ from talon_server.control.images import ImageService
 from talon_server.control.keys import Keys
 from talon_server.control.lifecycle import Lifecycle
 from talon_server.control.pools import Pools
+from talon_server.control.recordings import RecordingService
 from talon_server.control.registry import Registry
 from talon_server.control.snapshots import Snapshots
 from talon_server.control.volumes import VolumeService
@@ -80,18 +81,20 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
             pool_min=config.pool.minimum,
             pool_max=config.pool.maximum,
         )
-        host = await stack.enter_async_context(open_host(options, images, disk, volumes, Recordings.at(config.home)))
+        files = Recordings.at(config.home)
+        host = await stack.enter_async_context(open_host(options, images, disk, volumes, files))
         tasks = await stack.enter_async_context(Tasks("control"))
         events = Events()
         registry = Registry(SandboxStore(database), events)
         lifecycle = Lifecycle(config, registry, host, images, events, tasks)
+        recordings = RecordingService(database, files, lifecycle, host, events, tasks, config.retention)
         await lifecycle.open()
         snapshots = Snapshots(database, lifecycle, host, images)
         pools = Pools(database, lifecycle, host, tasks)
         await pools.open()
         works = ImageService(images, tasks)
         named = VolumeService(volumes, lifecycle, tasks)
-        yield Services(config, lifecycle, keys, events, host, images, works, named, snapshots, pools)
+        yield Services(config, lifecycle, keys, events, host, images, works, named, snapshots, pools, recordings)
 
 
 def application(services: Services) -> tuple[Callable[[Scope, Receive, Send], Awaitable[None]], Gateway]:

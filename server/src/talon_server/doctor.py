@@ -218,6 +218,30 @@ def room(subject: Subject) -> Iterator[Finding]:
     )
 
 
+def home(subject: Subject) -> Iterator[Finding]:
+    """Sandboxes' users must be able to pass the home's directories."""
+    closed = [path for path in subject.home.parents if path.exists() and not path.stat().st_mode & 0o001]
+    if closed:
+        remedy = f"Run chmod o+x {closed[0]}, or choose another home."
+        yield Finding("home", FAIL, f"{closed[0]} is closed to others", "No sandbox can be started.", remedy)
+    else:
+        yield Finding("home", OK, str(subject.home))
+
+
+def forwarding(_: Subject) -> Iterator[Finding]:
+    """Another firewall (Docker's, for one) may drop what is not its own, whatever the server's table says."""
+    try:
+        done = subprocess.run(
+            ["nft", "list", "chain", "ip", "filter", "FORWARD"], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return
+    if "policy drop" in done.stdout:
+        remedy = "Run iptables -I FORWARD -i tl+ -j ACCEPT and iptables -I FORWARD -o tl+ -j ACCEPT."
+        cost = "Sandboxes do not reach the Internet."
+        yield Finding("forwarding", WARN, "the table ip filter drops it", cost, remedy)
+
+
 def resolver(_: Subject) -> Iterator[Finding]:
     """Whom the sandboxes' questions for names are passed to."""
     try:
@@ -234,8 +258,9 @@ def resolver(_: Subject) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Check, ...] = (
-    privileges, kernel, runtime, agent, programs, firewall, control_groups, namespaces, file_systems, confinement, room,
+    privileges, home, kernel, runtime, agent, programs, firewall, control_groups, namespaces, file_systems, confinement, room,
     resolver,
+    forwarding,
 )  # fmt: skip
 
 

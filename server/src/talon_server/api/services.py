@@ -12,6 +12,7 @@ from talon_server.worker.port import WorkerPort
 if TYPE_CHECKING:
     from talon_server.control.images import ImageService
     from talon_server.control.pools import Pools
+    from talon_server.control.recordings import RecordingService
     from talon_server.control.snapshots import Snapshots
     from talon_server.control.volumes import VolumeService
     from talon_server.worker.images.store import ImageStore
@@ -31,3 +32,4 @@ class Services:
     volumes: "VolumeService"
     snapshots: "Snapshots"
     pools: "Pools"
+    recordings: "RecordingService"

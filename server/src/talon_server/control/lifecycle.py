@@ -367,6 +367,9 @@ class Lifecycle:
             self._heard(event)
 
     def _heard(self, event: WorkerEvent) -> None:
+        if event.kind == "recorded":
+            self._recorded(event)
+            return
         sandbox = self._registry.living(event.id)
         if sandbox is None:
             return
@@ -374,6 +377,20 @@ class Lifecycle:
             self._fail(event.id, str(event.detail.get("reason", "it ended")))
         else:
             self._events.emit(event.kind, event.id, sandbox.tenant, **event.detail)
+
+    def _recorded(self, event: WorkerEvent) -> None:
+        try:
+            sandbox = self._registry.find(None, event.id)
+        except TalonError:
+            log.warning("recording %s is of a sandbox that is not known", event.detail["recording"])
+            return
+        told = {"sandbox_name": sandbox.name, "mode": sandbox.spec.recording.mode}
+        started = (sandbox.started_at or sandbox.created_at).timestamp()
+        self._events.emit("recorded", sandbox.id, sandbox.tenant, **told, started_at=started, **event.detail)
+
+    def living(self, principal: Principal) -> Sequence[Sandbox]:
+        """The tenant's sandboxes that have not ended."""
+        return tuple(self._registry.all(principal.tenant))
 
     async def _retain(self) -> None:
         while True:

@@ -90,6 +90,8 @@ async def open_host(
 async def erase(options: HostOptions) -> None:
     """Take away all that a server has on this host, its sandboxes too, but for its files: for uninstalling and tests."""
     run = options.home / "run"
+    if not (run / "shells").exists():
+        return
     plan = await asyncio.to_thread(options.plan)
     nft = Nft()
     try:

@@ -6,6 +6,7 @@ child and ends with it. Source of the messages: agent/src/host/.
 
 import asyncio
 import json
+import logging
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,31 +15,48 @@ from typing import Any
 
 from talon_server.errors import TalonError
 
+log = logging.getLogger(__name__)
+
 _MAX_MESSAGE = 1 << 18
 
 
 class Helper:
-    """A running helper. `open` starts it; `root` is the one thing it is for."""
+    """The helper, started again when it has ended: requests that it had then fail, later ones do not."""
 
-    def __init__(self, process: subprocess.Popen[bytes], link: socket.socket) -> None:
-        self._process = process
-        self._link = link
+    def __init__(self, agent: Path, scratch: Path) -> None:
+        self._command = (str(agent), "host", str(scratch))
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
         self._sequence = 0
-        self._loop.add_reader(link, self._receive)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
 
     @classmethod
     def open(cls, agent: Path, scratch: Path) -> "Helper":
         """Start the helper; it keeps its scratch mounts below `scratch`."""
+        helper = cls(agent, scratch)
+        helper._linked()
+        return helper
+
+    @property
+    def pid(self) -> int:
+        """Its process, 0 when there is none."""
+        return self._process.pid if self._process else 0
+
+    def _linked(self) -> socket.socket:
+        if self._link is not None:
+            return self._link
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [str(agent), "place", str(theirs.fileno()), "--", str(agent), "host", str(scratch)]
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd="/", start_new_session=True
+            number = theirs.fileno()
+            command = (self._command[0], "place", str(number), "--", *self._command)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=(number,), cwd="/", start_new_session=True
             )
         ours.setblocking(False)
-        return cls(process, ours)
+        self._loop.add_reader(ours, self._receive)
+        self._link = ours
+        return ours
 
     async def root(self, order: Mapping[str, Any]) -> float:
         """Give a shell its root (see agent/src/host/root.rs for the order); returns milliseconds taken."""
@@ -64,7 +82,7 @@ class Helper:
         self._waiting[sequence] = future
         try:
             message = json.dumps({"seq": sequence, "op": op, **fields}).encode()
-            socket.send_fds(self._link, [message], list(descriptors))
+            socket.send_fds(self._linked(), [message], list(descriptors))
             reply = await future
         except OSError as error:
             raise TalonError("host_unsuitable", "the host's helper is gone", cause=str(error)) from error
@@ -76,27 +94,29 @@ class Helper:
 
     def _receive(self) -> None:
         try:
-            data = self._link.recv(_MAX_MESSAGE)
+            data = self._link.recv(_MAX_MESSAGE) if self._link else b""
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if not data:
-            self._gone()
+            log.error("the host's helper ended; it is started again with the next request")
+            self.close()
             return
         reply = json.loads(data)
         future = self._waiting.get(reply["seq"])
         if future is not None and not future.done():
             future.set_result(reply)
 
-    def _gone(self) -> None:
-        self._loop.remove_reader(self._link)
+    def close(self) -> None:
+        """End it, and fail what waits for it."""
+        if self._link is not None:
+            self._loop.remove_reader(self._link)
+            self._link.close()
+            self._link = None
+        if self._process is not None:
+            self._process.wait(timeout=10)
+            self._process = None
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(OSError("the helper ended"))
-
-    def close(self) -> None:
-        """End it."""
-        self._loop.remove_reader(self._link)
-        self._link.close()
-        self._process.wait(timeout=10)

@@ -64,7 +64,7 @@ class Host:
         nameservers: Sequence[str],
         facts: Mapping[str, Any],
     ) -> None:
-        self._helper = helper
+        self.helper = helper
         self._shells = shells
         self._pool = pool
         self._slots = slots
@@ -140,7 +140,7 @@ class Host:
             shell.cgroup.limit(spec.resources)
             self._walls.apply(shell.slot, spec.network)
             clock.lap("limits_ms")
-            await self._helper.root(await self._order(shell, spec, layers, upper))
+            await self.helper.root(await self._order(shell, spec, layers, upper))
             clock.lap("root_ms")
             recording, descriptor = self._recorder.begin(id, spec.recording)
             undo.callback(self._recorder.cancel, recording)
@@ -213,6 +213,10 @@ class Host:
 
     def _recorded(self, id: str, recording: str, head: Mapping[str, Any]) -> None:
         self._events.put_nowait(WorkerEvent(id, "recorded", {"recording": recording, **head}))
+
+    def recording(self, id: str) -> str:
+        shell = self._running.get(id)
+        return shell.claim.recording if shell is not None and shell.claim is not None else ""
 
     async def record(self, id: str, kind: str, fields: Mapping[str, Any]) -> None:
         shell = self._running.get(id)

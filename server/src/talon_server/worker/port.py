@@ -84,6 +84,9 @@ class WorkerPort(Protocol):
     async def run(self, id: str, command: str, *, timeout_s: float) -> tuple[int, str]:
         """Run a shell command inside and return its exit code and output (both streams). Raises agent_unreachable."""
 
+    def recording(self, id: str) -> str:
+        """The recording that a running sandbox writes; empty when there is none."""
+
     async def record(self, id: str, kind: str, fields: Mapping[str, Any]) -> None:
         """Add a record of the server's to a running sandbox's recording; nothing when there is none."""
 
