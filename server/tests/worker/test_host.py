@@ -158,6 +158,18 @@ def test_a_sandbox_ends_with_its_entrypoint(home: Path, image: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_the_helper_is_started_again_when_it_ends(home: Path, image: Path) -> None:
+    async def scenario() -> None:
+        async with started(home, image, pool=0) as host:
+            before = host.helper.pid
+            os.kill(before, signal.SIGKILL)
+            await world.until(lambda: host.helper.pid != before, "its end is noticed")
+            agent = await world.start(host, "a")
+            assert (await world.run(agent, "echo fine")).stdout == "fine"
+
+    asyncio.run(scenario())
+
+
 def test_a_create_that_fails_or_is_cancelled_leaves_nothing(home: Path, image: Path) -> None:
     async def scenario() -> None:
         async with started(home, image) as host, Tasks("test") as tasks:
