@@ -161,7 +161,7 @@ def run(python: Path, suite: Path, platform: Platform, mode: str, redis_url: str
 
 def _unpacked(python: Path, place: Path) -> Path:
     if not (place / "opensandbox").is_dir():
-        command = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--target", place, OLDER]
+        command = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place), OLDER]
         subprocess.run(command, check=True)
     return place
 

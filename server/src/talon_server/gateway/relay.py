@@ -133,7 +133,7 @@ class Gateway:
         else:
             own = error if isinstance(error, TalonError) else TalonError("invalid_request", str(error))
             status, code = self._words(own)
-        shape: dict[str, Any] = {"code": code, "message": f"{own} {own.remedy}"}
+        shape: dict[str, Any] = {"code": code, "message": f"{str(own).rstrip('.')}. {own.remedy}"}
         if native:
             status, shape = own.status, {"code": own.code, "message": own.message, "cause": own.cause}
             shape |= {"remedy": own.remedy, "retryable": own.retryable, "request_id": request_id.decode()}

@@ -43,4 +43,4 @@ def words_of(error: TalonError) -> tuple[int, str]:
 def problem_of(error: TalonError) -> Problem:
     status, code = words_of(error)
     fields = {"Retry-After": str(max(1, round(error.retry_after_s or 1)))} if status == 429 else {}
-    return Problem(status, code, f"{error} {error.remedy}", fields=fields)
+    return Problem(status, code, f"{str(error).rstrip('.')}. {error.remedy}", fields=fields)

@@ -21,12 +21,23 @@ def prepare(services: Services, principal: Principal, body: CreateSandbox) -> Sa
     """The complete specification, its volumes made where that was asked. Raises `Problem`, TalonError."""
     image = body.image.uri if body.image is not None else ""
     spec = spec_of(body, image)
+    if body.snapshot_id:
+        spec = replace(spec, snapshot=_ready_snapshot(services, principal, body.snapshot_id))
     made = [backend.claim_name for backend in _claims(body) if _ensure(services, principal, backend)]
     if made:
         spec = replace(spec, extensions={**spec.extensions, KEPT + "volumes": ",".join(made)})
     if image:
         spec = replace(spec, user=user_of(services, image))
     return spec
+
+
+def _ready_snapshot(services: Services, principal: Principal, ref: str) -> str:
+    snapshot = services.snapshots.get(principal, ref)
+    if snapshot.state != "ready":
+        raise Problem(
+            409, "SNAPSHOT::NOT_READY", f"snapshotId: the snapshot is {snapshot.state}; wait until it is Ready."
+        )
+    return snapshot.id
 
 
 def user_of(services: Services, image: str) -> str:

@@ -37,7 +37,12 @@ _REASONS: Mapping[State, tuple[str, str]] = MappingProxyType(
 
 
 def status_of(state: State, reason: str, since: str) -> dict[str, str]:
-    """SandboxStatus: a stable reason, and a message that carries the platform's own reason when there is one."""
+    """SandboxStatus: a stable reason, and a message that carries the platform's own reason when there is one.
+
+    An entrypoint that ended well has terminated in OpenSandbox's words, not failed.
+    """
+    if state is State.FAILED and reason.endswith("exited with code 0"):
+        state = State.TERMINATED
     code, message = _REASONS[state]
     return {"state": NAMES[state], "reason": code, "message": reason or message, "lastTransitionAt": since}
 
