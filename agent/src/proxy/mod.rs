@@ -116,8 +116,12 @@ async fn connect(port: u16) -> Result<TcpStream> {
             Err(error) => first = first.or(Some(error)),
         }
     }
-    let mut error =
-        Error::new(502, "upstream_unavailable", "RUNTIME_ERROR", format!("nothing answers on port {port} in the sandbox"));
+    let mut error = Error::new(
+        502,
+        "upstream_unavailable",
+        "RUNTIME_ERROR",
+        format!("nothing answers on port {port} in the sandbox"),
+    );
     error.retryable = true;
     error.cause = first.map(|error| error.to_string());
     Err(error.remedy("start a server on that port of 127.0.0.1, ::1 or all addresses, then try again"))

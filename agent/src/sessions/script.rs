@@ -6,6 +6,9 @@
 
 use std::path::Path;
 
+/// The line after an exiting shell's state: background jobs may hold the socket open for long.
+pub const LAST: &str = "# talon: that was all";
+
 /// How the image's shell is started and spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialect {
@@ -50,10 +53,10 @@ impl Dialect {
             format!(
                 "exec {control}>&0; set +o history +H; export -n PS1 PS2; unset HISTFILE MAILCHECK\n\
                  trap 'builtin printf \"exit %s\\n\" \"$?\" >&{control}; {{ builtin printf \"cd -- %q\\n\" \"$PWD\"; builtin declare -p; \
-                 builtin declare -f; builtin alias -p; builtin shopt -p; builtin set +o; }} >&{control} 2>/dev/null' EXIT\n"
+                 builtin declare -f; builtin alias -p; builtin shopt -p; builtin set +o; builtin printf \"%s\\n\" \"{LAST}\"; }} >&{control} 2>/dev/null' EXIT\n"
             )
         } else {
-            format!("exec {control}>&0; PS1=; PS2=\ntrap 'printf \"exit %s\\n\" \"$?\" >&{control}' EXIT\n")
+            format!("exec {control}>&0; PS1=; PS2=\ntrap 'printf \"exit %s\\n{LAST}\\n\" \"$?\" >&{control}' EXIT\n")
         };
         let restore = if state.is_empty() {
             String::new()

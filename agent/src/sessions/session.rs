@@ -195,6 +195,11 @@ impl Running {
                         break (self.shell.exit.wait().await.code(), true);
                     }
                 },
+                // Background jobs may still hold its socket open.
+                status = self.shell.exit.wait() => {
+                    self.session.state.take();
+                    break (status.code(), true);
+                }
                 (stream, data) = self.shell.output() => self.emit(stream, data).await,
                 () = self.sender.closed(), if pressure == Pressure::None => {
                     (pressure, deadline) = self.press(pressure).await;

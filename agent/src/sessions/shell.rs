@@ -11,11 +11,12 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use memchr::memmem;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
-use super::script::{parse, Dialect, Said};
+use super::script::{parse, Dialect, Said, LAST};
 use crate::agent::Agent;
 use crate::commands::process::new_id;
 use crate::commands::reaper::Exit;
@@ -174,14 +175,20 @@ impl Shell {
         }
     }
 
-    /// Everything it says until it is gone: what brings its state back.
+    /// What an exiting shell says to bring its state back; nothing when it does not come to its last line.
     pub async fn last_words(&self) -> String {
-        while matches!(self.hear().await, Ok(true)) {}
-        let said = std::mem::take(&mut *self.said.borrow_mut());
-        if said.len() < MAX_SAID_BYTES {
-            String::from_utf8_lossy(&said).into_owned()
-        } else {
-            String::new()
+        loop {
+            if let Some(end) = memmem::find(&self.said.borrow(), LAST.as_bytes()) {
+                return String::from_utf8_lossy(&self.said.borrow()[..end]).into_owned();
+            }
+            let heard = tokio::select! {
+                biased;
+                heard = self.hear() => heard,
+                _gone = self.exit.wait() => return String::new(),
+            };
+            if !matches!(heard, Ok(true)) || self.said.borrow().len() >= MAX_SAID_BYTES {
+                return String::new();
+            }
         }
     }
 
