@@ -7,7 +7,7 @@ closed in reverse, and sandboxes go on running.
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ import uvicorn
 import uvloop
 
 from talon_server.api import v1
+from talon_server.api.audited import audited
 from talon_server.api.directory import ServerDirectory
 from talon_server.api.services import Services
 from talon_server.api.v2.app import build as build_v2
 from talon_server.config import Config
+from talon_server.control.audit import Audit
 from talon_server.control.events import Events
 from talon_server.control.images import ImageService
 from talon_server.control.keys import Keys
@@ -43,7 +45,7 @@ from talon_server.worker.volumes import Volumes
 
 log = logging.getLogger(__name__)
 
-Scope = dict[str, Any]
+Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
 
@@ -67,6 +69,8 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
         database = Database.open(config.home)
         stack.callback(database.close)
         (config.home / "talon.db").chmod(0o600)
+        audit = Audit(config.home / "audit.jsonl")
+        stack.callback(audit.close)
         keys = Keys(database)
         keys.ensure_first(config.home / "admin.key")
         disk = await Disk.open(config.home, config.disk_image_bytes)
@@ -94,7 +98,7 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
         await pools.open()
         works = ImageService(images, tasks)
         named = VolumeService(volumes, lifecycle, tasks)
-        yield Services(config, lifecycle, keys, events, host, images, works, named, snapshots, pools, recordings)
+        yield Services(config, lifecycle, keys, events, host, images, works, named, snapshots, pools, recordings, audit)
 
 
 def application(services: Services) -> tuple[Callable[[Scope, Receive, Send], Awaitable[None]], Gateway]:
@@ -126,7 +130,7 @@ def application(services: Services) -> tuple[Callable[[Scope, Receive, Send], Aw
 
         await native(scope, receive, tagged)
 
-    return app, gateway
+    return audited(app, services, services.audit), gateway
 
 
 async def serve(config: Config) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from talon_server.config import Config
+from talon_server.control.audit import Audit
 from talon_server.control.events import Events
 from talon_server.control.keys import Keys
 from talon_server.control.lifecycle import Lifecycle
@@ -33,3 +34,4 @@ class Services:
     snapshots: "Snapshots"
     pools: "Pools"
     recordings: "RecordingService"
+    audit: Audit

@@ -96,7 +96,7 @@ class PreStart(BaseModel):
     timeout_seconds: int = Field(60, alias="timeoutSeconds", ge=1, le=10800)
 
 
-_SCHEDULE_FIELD = re.compile(r"[\d*,/A-Za-z-]+\Z")
+_SCHEDULE_FIELD = re.compile(r"(\*|\d{1,2}(-\d{1,2})?)(/[1-9]\d?)?(,(\*|\d{1,2}(-\d{1,2})?)(/[1-9]\d?)?)*\Z")
 
 
 class Periodic(BaseModel):
@@ -113,7 +113,7 @@ class Periodic(BaseModel):
             return value
         fields = value.split()
         if len(fields) != 5 or not all(_SCHEDULE_FIELD.match(field) for field in fields):
-            raise ValueError("schedule must be five cron fields or '@every 30s'")
+            raise ValueError("schedule must be five numeric cron fields or '@every 30s'")
         return value
 
 

@@ -6,11 +6,10 @@ under extension keys of our own (`KEPT`), never shown as extensions.
 
 import json
 import platform
-import shlex
 from collections.abc import Mapping
 
+from talon_server.api.v1 import hooks, quantities
 from talon_server.api.v1 import policy as policies
-from talon_server.api.v1 import quantities
 from talon_server.api.v1.http import Problem
 from talon_server.api.v1.schemas import RENEW_EXTENSION, CreateSandbox, Volume
 from talon_server.model.network import NetworkPolicy
@@ -32,7 +31,7 @@ def spec_of(body: CreateSandbox, image: str) -> SandboxSpec:
         resources=resources_of(body.resource_limits or {}),
         env={"EXECD_ENVS": ENV_FILE, **{name: value for name, value in body.env.items() if value is not None}},
         user="root",
-        entrypoint=_entrypoint(body),
+        entrypoint=hooks.entrypoint(body.lifecycle, body.entrypoint or ENTRYPOINT),
         network=NetworkPolicy() if body.network_policy is None else _policy(body),
         volumes=tuple(_mount(volume) for volume in body.volumes),
         extensions={**body.extensions, **_kept(body)},
@@ -87,20 +86,6 @@ def kept(extensions: Mapping[str, str], name: str) -> str | None:
 def shown(extensions: Mapping[str, str]) -> dict[str, str]:
     """The client's own extensions."""
     return {name: value for name, value in extensions.items() if not name.startswith(KEPT)}
-
-
-def _entrypoint(body: CreateSandbox) -> tuple[str, ...]:
-    """The entry process, after the preStart hook if there is one (a failing hook ends the sandbox)."""
-    asked = tuple(body.entrypoint or ENTRYPOINT)
-    hook = body.lifecycle.pre_start if body.lifecycle else None
-    if hook is None:
-        return asked
-    first = f"timeout -k 1 {hook.timeout_seconds} {shlex.join(hook.command)}"
-    return (
-        "/bin/sh",
-        "-c",
-        f"{first} || {{ echo 'the preStart hook failed' >&2; exit 126; }}; exec {shlex.join(asked)}",
-    )
 
 
 def _kept(body: CreateSandbox) -> dict[str, str]:

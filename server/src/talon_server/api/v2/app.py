@@ -15,7 +15,7 @@ from swagger_ui_bundle import swagger_ui_path
 
 from talon_server.api.metrics import Metrics
 from talon_server.api.services import Services
-from talon_server.api.v2 import host, images, kept, recordings, sandboxes
+from talon_server.api.v2 import audit, host, images, kept, recordings, sandboxes
 from talon_server.api.v2.http import failure
 from talon_server.errors import TalonError
 
@@ -41,6 +41,7 @@ def build(services: Services) -> ASGIApp:
         *sandboxes.routes(services),
         *images.routes(services),
         *kept.routes(services),
+        *audit.routes(services),
         *recordings.routes(services),
         *host.routes(services, Metrics(services.events)),
         Mount("/docs/assets", StaticFiles(directory=swagger_ui_path)),
