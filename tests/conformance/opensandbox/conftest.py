@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from live import Live
+from tests.conformance.opensandbox.live import Live
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from live import IMAGE, Live
+from tests.conformance.opensandbox.live import IMAGE, Live
 
 BOUND_S = 120
 

@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from live import IMAGE, Live
+
+from tests.conformance.opensandbox.live import IMAGE, Live
 
 HERE = Path(__file__).parent
 PACKAGE = "@alibaba-group/opensandbox@0.1.11"

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import IMAGE, Live
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+
+from tests.conformance.opensandbox.live import IMAGE, Live
 
 BOUND_S = 60
 PROGRAM = str(Path(sys.executable).with_name("opensandbox-mcp"))

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from live import IMAGE, Live
 from opensandbox import Sandbox, SandboxManager, SandboxSync
 from opensandbox.config import ConnectionConfig, ConnectionConfigSync
 from opensandbox.exceptions import SandboxApiException
@@ -25,6 +24,8 @@ from opensandbox.models.filesystem import (
 )
 from opensandbox.models.sandboxes import PVC, NetworkPolicy, NetworkRule, SandboxFilter, SnapshotFilter, Volume
 
+from tests.conformance.opensandbox.live import IMAGE, Live
+
 BOUND_S = 60
 
 
@@ -35,7 +36,7 @@ def config(live: Live, *, through_server: bool = False) -> ConnectionConfig:
 @asynccontextmanager
 async def sandbox(live: Live, *, through_server: bool = False, **wants: Any) -> AsyncIterator[Sandbox]:
     wants = {"timeout": timedelta(minutes=5), "resource": {"cpu": "1", "memory": "256Mi"}, **wants}
-    source = {} if "snapshot_id" in wants else {"image": IMAGE}
+    source: dict[str, Any] = {} if "snapshot_id" in wants else {"image": IMAGE}
     made = await Sandbox.create(**source, connection_config=config(live, through_server=through_server), **wants)
     try:
         yield made
@@ -147,7 +148,7 @@ def test_files(live: Live, through_server: bool) -> None:
             )
             assert await files.read_file("/tmp/d/a.txt") == "hello there\n"
             await files.set_permissions([SetPermissionEntry(path="/tmp/d/a.txt", mode=600)])
-            await files.move_files([MoveEntry(src="/tmp/d/a.txt", dest="/tmp/d/b.txt")])
+            await files.move_files([MoveEntry.model_validate({"src": "/tmp/d/a.txt", "dest": "/tmp/d/b.txt"})])
             found = await files.search(SearchEntry(path="/tmp/d", pattern="*.txt"))
             assert [(entry.path, entry.mode) for entry in found] == [("/tmp/d/b.txt", 600)]
             listed = await files.list_directory(DirectoryListEntry(path="/tmp/d"))

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from live import IMAGE, Live
+from tests.conformance.opensandbox.live import IMAGE, Live
 
 BOUND_S = 60
 BODY = {
