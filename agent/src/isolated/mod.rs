@@ -228,7 +228,7 @@ async fn run_status(session: &Session, run: &str) -> Result<Response> {
     for field in ["running", "exit_code", "error", "started_at", "finished_at"] {
         // A plain exit code is no error of the run.
         let plain = told[field].as_str().is_some_and(|said| said.starts_with("exit status") && !said.contains(':'));
-        if !told[field].is_null() && !(field == "error" && plain) {
+        if !(told[field].is_null() || (field == "error" && plain)) {
             body[field] = told[field].clone();
         }
     }

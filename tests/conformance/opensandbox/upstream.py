@@ -63,8 +63,15 @@ def main() -> int:
     text = "\n".join(report)
     print(text)
     if arguments.write:
-        Path(arguments.start, arguments.write).write_text(text)
+        write(Path(arguments.start, arguments.write), text)
     return 0
+
+
+def write(target: Path, text: str) -> None:
+    """Put the table into a page between its marks, or into a file of its own."""
+    before, mark, rest = (target.read_text() if target.exists() else "").partition("<!-- table -->\n")
+    _, end, after = rest.partition("<!-- /table -->")
+    target.write_text(f"{before}{mark}{text}{end}{after}" if end else text)
 
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:
