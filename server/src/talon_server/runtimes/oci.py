@@ -36,7 +36,7 @@ _CPU_FILES = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kerne
 
 
 class Runner(Protocol):
-    """How a runtime's program is run: with the first descriptor as its output and the others at 3 and up.
+    """How a program is run on the host: with the first descriptor as its output and the others at 3 and up.
 
     `owner` (first host id, count) has a user namespace made that belongs to that id, passed as the last descriptor.
     Returns the program's exit status.

@@ -72,7 +72,7 @@ async def open_host(
         stack.callback(nft.close)
         helper = Helper.open(options.agent, run / "scratch")
         stack.callback(helper.close)
-        slots = Slots(plan, min(options.slots, MOST_SLOTS))
+        slots = Slots(plan, min(options.slots, MOST_SLOTS), helper.run)
         walls = Walls(plan, nft, log_group(plan))
         tasks = await stack.enter_async_context(Tasks("worker"))
         shells = Shells(run, runtime, helper.run, slots, walls, tasks)
@@ -95,7 +95,7 @@ async def erase(options: HostOptions) -> None:
     plan = await asyncio.to_thread(options.plan)
     nft = Nft()
     try:
-        slots, walls = Slots(plan, MOST_SLOTS), Walls(plan, nft, log_group(plan))
+        slots, walls = Slots(plan, MOST_SLOTS, _nobody_runs), Walls(plan, nft, log_group(plan))
         runtime = select(run / "runtime", options.agent, options.runtime)
         shells = Shells(run, runtime, _nobody_runs, slots, walls, Tasks("erase"))
         for shell in shells.found():

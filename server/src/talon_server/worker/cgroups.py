@@ -5,7 +5,9 @@ Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
 """
 
 import asyncio
+import contextlib
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -116,6 +118,17 @@ class Cgroup:
         """Directory descriptors for the agent by the names it knows; the caller closes them."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         return {f"cgroup.{kind}": os.open(place, flags) for kind, place in self.places.items() if kind != "freezer"}
+
+    def kill(self) -> None:
+        """Kill every process in the groups, those that are being started too."""
+        for place in mounts():
+            try:
+                pids = [int(line) for line in (place / self.name / "cgroup.procs").read_text().split()]
+            except OSError:
+                continue
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def remove(self) -> bool:
         """Remove the directories, with those below them; False when something still lives in one."""

@@ -18,7 +18,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from talon_server.egress.decisions import Decisions
+from talon_server.egress.decisions import Decision, Decisions
 from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
 from talon_server.model.network import NetworkPolicy
@@ -29,6 +29,7 @@ from talon_server.worker.dns import Client, Listener, Resolver
 from talon_server.worker.exits import awaited_exit_code
 from talon_server.worker.helper import Helper
 from talon_server.worker.link import ask
+from talon_server.worker.packets import PacketLog
 from talon_server.worker.port import AgentAddress, Observed, Started, WorkerEvent
 from talon_server.worker.recorder import Recorder
 from talon_server.worker.recordings import Recordings
@@ -79,6 +80,8 @@ class Host:
         self.decisions = Decisions()
         self._resolver = Resolver(nameservers, walls, self.decisions, self._who)
         self._listener = Listener(self._resolver, tasks)
+        self._packets = PacketLog(walls.log_group, self.decisions, self._sandbox_at, self._name_of)
+        self.decisions.subscribe(self._decided)
         self._by_address: dict[IPv4Address, Client] = {}
         self._facts = facts
         self._running: dict[str, Shell] = {}
@@ -100,6 +103,7 @@ class Host:
         await self._shells.sweep_strays({shell.id for shell in found})
         self._recorder.close_strays({shell.claim.recording for shell in self._running.values() if shell.claim})
         await self._listener.open(str(self.gateway))
+        self._packets.open()
         self._pool.open()
         return [
             Observed(id, "paused" if shell.cgroup.frozen() else "running", self.agent(id))
@@ -121,6 +125,7 @@ class Host:
     async def close(self) -> None:
         """Let go of the running sandboxes, end the shells nobody claimed, finish what is being removed."""
         await self._listener.close()
+        self._packets.close()
         await self._pool.drain()
         await self._tasks.drain()
         for shell in self._running.values():
@@ -232,6 +237,21 @@ class Host:
 
     def _who(self, address: IPv4Address) -> Client | None:
         return self._by_address.get(address)
+
+    def _sandbox_at(self, address: IPv4Address) -> str | None:
+        client = self._by_address.get(address)
+        return client.id if client is not None else None
+
+    def _name_of(self, source: IPv4Address, address: IPv4Address) -> str:
+        client = self._by_address.get(source)
+        names = self._walls.book(client.slot).names(address) if client is not None else []
+        return names[-1] if names else ""
+
+    def _decided(self, decision: Decision) -> None:
+        shell = self._running.get(decision.sandbox)
+        if shell is not None:
+            told = {name: value for name, value in decision.as_json().items() if name not in ("sequence", "sandbox")}
+            self._tasks.start("record a decision", self._recorder.note(shell, "net", told))
 
     async def stop(self, id: str, *, grace_s: float) -> None:
         shell = self._running.get(id)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from talon_server.egress.decisions import Decisions
 from talon_server.model.network import NetworkPolicy
 from talon_server.model.sandbox import Resources, SandboxSpec
 
@@ -50,6 +51,9 @@ class WorkerEvent:
 
 
 class WorkerPort(Protocol):
+    decisions: Decisions
+    """What the network layer decided for its sandboxes."""
+
     async def start(self) -> list[Observed]:
         """Open the host (helper, network, pool), adopt what runs, sweep what is left over; called once."""
 

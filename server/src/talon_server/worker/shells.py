@@ -143,6 +143,13 @@ class Shells:
             self._slots.give(slot)
             raise
 
+    async def reserve(self, count: int) -> bool:
+        """Make one slot more when fewer than `count` are free; False when there is nothing to do."""
+        if self._slots.free >= count or self._slots.exhausted:
+            return False
+        await self._tasks.whole("make a slot", self._make_slot())
+        return True
+
     async def _make_slot(self) -> None:
         slot = await self._slots.make()
         self._walls.add(slot)
@@ -202,17 +209,21 @@ class Shells:
         await asyncio.sleep(CALM_S)
         shell.close()
         self._runtime.forget(shell.id)
-        await asyncio.to_thread(_clear, shell)
+        await asyncio.to_thread(_clear, shell.cgroup, shell.directory)
         self._walls.reset(shell.slot)
         self._slots.give(shell.slot)
 
     async def sweep_strays(self, living: set[str]) -> None:
-        """Remove every directory and runtime entry of a shell that lives no more."""
+        """Remove every directory and runtime entry of a shell that lives no more, or that was never finished."""
         names = {entry.name for entry in self.directory.iterdir()} | set(self._runtime.known())
-        for name in sorted(names - living):
-            await self._runtime.delete(name)
-            Cgroup.of(f"{self.cgroup}/{name}").remove()
-            shutil.rmtree(self.directory / name, ignore_errors=True)
+        await asyncio.to_thread(self._clear_strays, sorted(names - living))
+
+    def _clear_strays(self, names: list[str]) -> None:
+        for name in names:
+            cgroup = Cgroup.of(f"{self.cgroup}/{name}")
+            cgroup.kill()
+            _clear(cgroup, self.directory / name)
+            self._runtime.forget(name)
 
 
 class ShellPool:
@@ -259,14 +270,15 @@ class ShellPool:
     async def _fill(self) -> None:
         failures = 0
         while True:
-            if len(self._ready) >= self.target:
-                self._wanted.clear()
-                await self._wanted.wait()
-                continue
+            full = len(self._ready) >= self.target
             await self._calm()
             try:
-                shell = await self._shells.start()
-                await ask(shell.control_socket, {"op": "ping"})
+                if full:
+                    if not await self._shells.reserve(self._maximum):
+                        self._wanted.clear()
+                        await self._wanted.wait()
+                    continue
+                shell = await self._start_answering()
             except TalonError as error:
                 failures += 1
                 log.warning("the shell pool could not be filled: %s", error)
@@ -274,6 +286,16 @@ class ShellPool:
                 continue
             failures = 0
             self._ready.append(shell)
+
+    async def _start_answering(self) -> Shell:
+        shell = await self._shells.start()
+        try:
+            await ask(shell.control_socket, {"op": "ping"})
+        except BaseException:
+            await self._shells.end(shell)
+            self._tasks.start(f"sweep {shell.id}", self._shells.sweep(shell))
+            raise
+        return shell
 
     async def _calm(self) -> None:
         """Let a create and its first command go first: a start takes a core for milliseconds. Not when shells run out."""
@@ -296,12 +318,13 @@ class ShellPool:
             await self._shells.sweep(shell)
 
 
-def _clear(shell: Shell) -> None:
-    """Remove its groups, which may take a moment to be empty, and its directory; in a thread, it is a hundred calls."""
+def _clear(cgroup: Cgroup, directory: Path) -> None:
+    """Remove groups, which may take a moment to be empty, and a directory; in a thread, it is a hundred calls."""
     deadline = time.monotonic() + _EMPTY_S
-    while not shell.cgroup.remove() and time.monotonic() < deadline:
+    while not cgroup.remove() and time.monotonic() < deadline:
+        cgroup.kill()
         _NEVER.wait(0.01)
-    shutil.rmtree(shell.directory, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _check_reachable(root: Path) -> None:

@@ -8,6 +8,7 @@ taken back clean. After a restart the slots that the host still has are found ag
 import asyncio
 import json
 import subprocess
+import tempfile
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from talon_server.errors import TalonError
-from talon_server.runtimes.oci import ID_COUNT
+from talon_server.runtimes.oci import ID_COUNT, Runner
 
 FIRST_ID = 1 << 20
 NETNS = Path("/run/netns")
@@ -101,8 +102,9 @@ def _ip_json(*arguments: str) -> list[dict[str, Any]]:
 class Slots:
     """The free slots, and how more are made."""
 
-    def __init__(self, plan: Plan, limit: int) -> None:
+    def __init__(self, plan: Plan, limit: int, run: Runner) -> None:
         self.plan = plan
+        self._run = run
         self._limit = limit
         self._free: deque[Slot] = deque()
         self._next = 0
@@ -117,9 +119,22 @@ class Slots:
         self._next = max(numbers, default=-1) + 1
         self._spare = set(range(self._next)) - set(numbers)
         taken = set(used)
-        found = [plan.slot(number) for number in numbers]
+        found = [slot for slot in map(plan.slot, numbers) if slot.number in taken or _is_whole(slot)]
+        broken = set(numbers) - {slot.number for slot in found}
+        await self.remove(plan.slot(number) for number in broken)
+        self._spare |= broken
         self._free.extend(slot for slot in found if slot.number not in taken)
         return found
+
+    @property
+    def free(self) -> int:
+        """How many slots are ready to be taken."""
+        return len(self._free)
+
+    @property
+    def exhausted(self) -> bool:
+        """Can no more be made?"""
+        return self._next >= self._limit and not self._spare
 
     def take(self) -> Slot | None:
         """A free slot, or None when one must be made first."""
@@ -131,7 +146,7 @@ class Slots:
 
     async def make(self) -> Slot:
         """A new slot's namespace, veth pair, address and routes. Raises capacity_exhausted."""
-        if self._next >= self._limit and not self._spare:
+        if self.exhausted:
             raise TalonError("capacity_exhausted", f"all {self._limit} slots of this host are in use")
         number = self._spare.pop() if self._spare else self._next
         self._next = max(self._next, number + 1)
@@ -144,18 +159,15 @@ class Slots:
         return slot
 
     async def _build(self, slot: Slot) -> None:
-        name = slot.netns.name
-        await _ip([f"netns add {name}"], lenient=True)
-        await _ip([f"link add {slot.veth} type veth peer name eth0 netns {name}"])
-        inside = [
-            "link set lo up",
-            f"addr add {slot.address}/32 dev eth0",
-            "link set eth0 up",
-            f"route add {self.plan.gateway} dev eth0 scope link",
-            f"route add default via {self.plan.gateway}",
-        ]
-        await _run(["ip", "netns", "exec", name, "sh", "-c", _INSIDE], "\n".join(inside))
-        await _ip([f"link set {slot.veth} up", f"route replace {slot.address}/32 dev {slot.veth}"])
+        """One run of a shell from the small helper: starting programs from this process would hold it up."""
+        values = {"name": slot.netns.name, "veth": slot.veth, "address": slot.address, "gateway": self.plan.gateway}
+        with tempfile.TemporaryFile() as output:
+            status = await self._run(["sh", "-ec", _BUILD.format_map(values)], (output.fileno(),), None)
+            if status == 0:
+                return
+            output.seek(0)
+            said = output.read().decode(errors="replace").strip()[-400:]
+        raise TalonError("create_failed", "the sandbox's network could not be made", cause=said)
 
     async def remove(self, slots: Iterable[Slot]) -> None:
         """Delete slots for good; slow."""
@@ -169,13 +181,34 @@ class Slots:
         await _ip([f"addr del {self.plan.gateway}/32 dev lo"], lenient=True)
 
 
-_INSIDE = """
-echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 2>/dev/null
-echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 2>/dev/null
+_BUILD = """
+ip netns add {name} 2>/dev/null || ip netns exec {name} true
+ip link add {veth} type veth peer name eth0 netns {name}
+ip netns exec {name} sh -ec '
+echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 || true
+echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true
 echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start
 echo "0 2147483647" > /proc/sys/net/ipv4/ping_group_range
-exec ip -batch -
+exec ip -batch -' << 'END'
+link set lo up
+addr add {address}/32 dev eth0
+link set eth0 up
+route add {gateway} dev eth0 scope link
+route add default via {gateway}
+END
+ip -batch - << 'END'
+link set {veth} up
+route replace {address}/32 dev {veth}
+END
 """
+
+
+def _is_whole(slot: Slot) -> bool:
+    """Was it built to its end? Its host's side comes up last."""
+    try:
+        return bool(int(Path("/sys/class/net", slot.veth, "flags").read_text(), 16) & 1)
+    except OSError:
+        return False
 
 
 async def _ip(lines: list[str], *, lenient: bool = False) -> None:

@@ -29,7 +29,7 @@ class Walls:
         self._plan = plan
         self._nft = nft
         self._table = f"talon_{plan.instance}"
-        self._log_group = log_group
+        self.log_group = log_group
         self._generation = int(time.time()) & 0x3FFFFFFF
         self._policies: dict[int, NetworkPolicy] = {}
         self._compiled: dict[int, CompiledPolicy] = {}
@@ -157,4 +157,4 @@ class Walls:
     def _fill(self, slot: Slot, policy: NetworkPolicy) -> list[str]:
         self._generation += 1
         compiled = self._compiled[slot.number] = _COMPILED_DEFAULT if policy == DEFAULT else compile_policy(policy)
-        return list(chains.fill(self._table, slot.number, compiled, self._generation, self._log_group))
+        return list(chains.fill(self._table, slot.number, compiled, self._generation, self.log_group))
