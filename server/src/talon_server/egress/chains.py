@@ -9,6 +9,7 @@ Source of the syntax: nft(8).
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from talon_server.egress.addresses import SPECIAL_V4
@@ -21,6 +22,9 @@ DNS_OVER_HTTPS = (
     "76.76.2.0/24", "94.140.14.0/24", "149.112.112.0/24", "185.228.168.0/24", "208.67.220.220", "208.67.222.222",
 )  # fmt: skip
 """Public resolvers that answer over HTTPS or TLS at well-known addresses; closed where names are restricted."""
+
+
+_LOGGED = "limit rate 20/second burst 40 packets"
 
 
 def chain_name(slot: int) -> str:
@@ -59,25 +63,40 @@ def fill(table: str, slot: int, policy: CompiledPolicy, generation: int, log_gro
 def rules(slot: int, policy: CompiledPolicy, generation: int, log_group: int) -> Iterator[str]:
     """The rules of one chain, first to last."""
     accept = f"ct mark set {generation} accept"
-    deny = f'log group {log_group} prefix "{slot}:{{rule}}" drop'
+    deny = _Denial(slot, log_group)
     yield "ct direction reply accept"
     yield "ct state invalid drop"
     yield f"ct state established,related ct mark {generation} accept"
     if policy.sealed:
-        yield deny.format(rule="sealed")
+        yield from deny("", "sealed")
         return
     for rule in policy.addresses:
         if rule.special:
             yield from _address_rule(rule, accept, deny)
-    yield f"ip daddr @special {deny.format(rule='special')}"
+    yield from deny("ip daddr @special", "special")
     if not policy.default_allow or policy.exact or policy.suffixes:
-        yield f"ip daddr @resolvers meta l4proto {{ tcp, udp }} th dport {{ 443, 853 }} {deny.format(rule='resolver')}"
-        yield f"meta l4proto {{ tcp, udp }} th dport 853 {deny.format(rule='resolver')}"
+        yield from deny("ip daddr @resolvers meta l4proto { tcp, udp } th dport { 443, 853 }", "resolver")
+        yield from deny("meta l4proto { tcp, udp } th dport 853", "resolver")
     for rule in policy.addresses:
         if not rule.special:
             yield from _address_rule(rule, accept, deny)
     yield f"ip daddr . meta l4proto . th dport @{grants_name(slot)} {accept}"
-    yield accept if policy.default_allow else deny.format(rule="default")
+    if policy.default_allow:
+        yield accept
+    else:
+        yield from deny("", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class _Denial:
+    """Two rules: tell of some of the packets that match, drop all of them."""
+
+    slot: int
+    log_group: int
+
+    def __call__(self, where: str, why: str | int) -> Iterator[str]:
+        yield f'{where} {_LOGGED} log group {self.log_group} prefix "{self.slot}:{why}"'.strip()
+        yield f"{where} drop".strip()
 
 
 def grant(table: str, slot: int, grants: Iterable[Grant]) -> Iterator[str]:
@@ -96,18 +115,25 @@ def remove(table: str, slot: int) -> Iterator[str]:
     yield f"flush set inet {table} {grants_name(slot)}"
 
 
-def _address_rule(rule: AddressRule, accept: str, deny: str) -> Iterator[str]:
+def _address_rule(rule: AddressRule, accept: str, deny: _Denial) -> Iterator[str]:
     if not isinstance(rule.network, IPv4Network):
         return  # sandboxes have no IPv6: nothing of it leaves, whatever a rule says
-    action = accept if rule.action is Action.ALLOW else deny.format(rule=rule.index)
+    for where in _places(rule):
+        if rule.action is Action.ALLOW:
+            yield f"{where} {accept}"
+        else:
+            yield from deny(where, rule.index)
+
+
+def _places(rule: AddressRule) -> Iterator[str]:
     where = f"ip daddr {rule.network}"
     if rule.openings == EVERYTHING:
-        yield f"{where} {action}"
+        yield where
         return
     for protocol in ("tcp", "udp"):
         ports = [_ports(opening) for opening in rule.openings if opening.protocol == protocol]
         if ports:
-            yield f"{where} {protocol} dport {{ {', '.join(ports)} }} {action}"
+            yield f"{where} {protocol} dport {{ {', '.join(ports)} }}"
 
 
 def _ports(opening: Opening) -> str:

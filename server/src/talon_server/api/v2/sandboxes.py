@@ -14,12 +14,14 @@ from talon_server.api.v2.http import Call, endpoint, lines, reply, server_sent, 
 from talon_server.api.v2.shapes import create_request, network, network_body, sandbox_body
 from talon_server.control.events import Event
 from talon_server.control.requests import CreateRequest
+from talon_server.egress.decisions import Decision, Decisions
 from talon_server.errors import TalonError
 from talon_server.model.sandbox import Sandbox, State
 from talon_server.model.units import parse_duration
 
 _WAIT_S = 60.0
 _BATCH_AT_ONCE = 32
+_BACKLOG = 1000
 
 
 async def create(call: Call) -> Response:
@@ -110,6 +112,36 @@ async def put_network(call: Call) -> Response:
     policy = network(await call.read(models.Network))
     sandbox = await call.services.lifecycle.set_network(call.principal, call.path("id"), policy)
     return reply(network_body(sandbox.spec.network))
+
+
+async def network_log(call: Call) -> Response:
+    """Decisions of the network layer; as events with Accept: text/event-stream."""
+    sandbox = call.services.lifecycle.get(call.principal, call.path("id"))
+    since, decisions = call.number("since", 0, most=1 << 53), call.services.worker.decisions
+    if "text/event-stream" in call.request.headers.get("accept", ""):
+        return server_sent(_decided(decisions, sandbox.id, since))
+    limit = max(1, call.number("limit", 500, most=10000))
+    return reply({"items": [one.as_json() for one in decisions.since(sandbox.id, since, limit)]})
+
+
+async def _decided(decisions: Decisions, id: str, since: int) -> AsyncIterator[tuple[str, int, Mapping[str, Any]]]:
+    queue: asyncio.Queue[Decision] = asyncio.Queue(_BACKLOG)
+
+    def put(decision: Decision) -> None:
+        if decision.sandbox == id and not queue.full():
+            queue.put_nowait(decision)
+
+    stop = decisions.subscribe(put)
+    try:
+        for decision in decisions.since(id, since, _BACKLOG):
+            since = decision.sequence
+            yield "decision", decision.sequence, decision.as_json()
+        while True:
+            decision = await queue.get()
+            if decision.sequence > since:
+                yield "decision", decision.sequence, decision.as_json()
+    finally:
+        stop()
 
 
 async def batch(call: Call) -> Response:
@@ -233,6 +265,7 @@ def routes(services: Services) -> list[Route]:
         route(f"{one}/renew", "POST", renew),
         route(f"{one}/network", "GET", get_network),
         route(f"{one}/network", "PUT", put_network),
+        route(f"{one}/network/log", "GET", network_log),
         route(f"{one}/events", "GET", events),
         *(route(f"{one}/{name}", "POST", verb(name)) for name in ("start", "stop", "pause", "resume")),
     ]
