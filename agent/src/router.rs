@@ -63,7 +63,9 @@ fn unauthorized() -> Error {
 fn refusal(error: &Error, native: bool, request_id: Option<&str>) -> Response {
     if !native {
         let message = error.to_string();
-        return Response::json(error.status, &json!({"code": error.execd_code, "message": message}));
+        // The gateway tells by this field that it was not the user's program that answered.
+        return Response::json(error.status, &json!({"code": error.execd_code, "message": message}))
+            .header("X-Talon-Error", error.code);
     }
     let body = json!({
         "code": error.code,

@@ -214,6 +214,27 @@ def test_broken_answers_become_502(answer: bytes) -> None:
     on_the_servers_loop(run())
 
 
+def test_a_port_without_a_server_is_waited_for() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 502 Bad Gateway\r\nX-Talon-Error: upstream_unavailable\r\nContent-Length: 2\r\n\r\n{}"
+            )
+
+    async def run() -> None:
+        async with world(refuse) as made:
+            program = await made.ask(get(f"{BASE}/8000/"))
+            assert program.startswith(b"HTTP/1.1 503")
+            assert b"retry-after: 1" in program
+            assert body_of(program) == b"{}"
+            browser = await made.ask(get(f"{BASE}/8000/", "Accept: text/html,*/*"))
+            assert b"<!doctype html>" in browser
+            assert (await made.ask(get(f"{BASE}/44772/ping"))).startswith(b"HTTP/1.1 502")
+
+    on_the_servers_loop(run())
+
+
 def test_head_answers_keep_their_length_and_the_connection() -> None:
     async def heads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

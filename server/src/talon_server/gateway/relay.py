@@ -33,6 +33,12 @@ EgressApp = Callable[[Located, str, Scope, Receive, Send], Awaitable[None]]
 Words = Callable[[TalonError], tuple[int, str]]
 """An error's HTTP status and code for OpenSandbox's clients."""
 
+ERROR_FIELD = b"x-talon-error"
+"""Set by the agent on its own errors, so that they are told from the answers of a user's program."""
+WAITING_PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="1">
+<title>Waiting for the server</title><style>body{font:16px system-ui;display:grid;place-items:center;height:90vh;color:#555}
+</style><p>Nothing listens on this port yet. This page tries again every second.</p></html>
+"""
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
 
@@ -93,7 +99,7 @@ class Gateway:
         peer = peer_of(scope, request_id, self._scheme)
         method: str = scope["method"]
         head = self.head_for(route, located, method.encode(), scope["query_string"], peer, scope["headers"])
-        answer = _Answer(route, request_id, send)
+        answer = _Answer(route, request_id, send, wants_page=_wants_page(method, scope["headers"]))
         for attempt in (1, 2):
             connection, reused = await self._connect(located)
             exchange = _Exchange(connection, framed, receive)
@@ -224,7 +230,8 @@ class _Exchange:
 class _Answer:
     """The response on its way to the client."""
 
-    def __init__(self, route: Route, request_id: bytes, send: Send) -> None:
+    def __init__(self, route: Route, request_id: bytes, send: Send, *, wants_page: bool) -> None:
+        self._wants_page = wants_page
         self._prefix = route.prefix
         self._to_user = route.to_user
         self._request_id = request_id
@@ -235,6 +242,9 @@ class _Answer:
         head = await connection.head()
         if head.status == 101:
             raise no_answer("it switched protocols unasked")
+        if self._to_user and head.status == 502 and (ERROR_FIELD, b"upstream_unavailable") in head.fields:
+            await self._not_listening(connection)
+            return
         fields = response_fields(head.fields, prefix=self._prefix, to_user=self._to_user)
         if not any(name == b"x-request-id" for name, _ in fields):
             fields.append((b"x-request-id", self._request_id))
@@ -252,6 +262,23 @@ class _Answer:
             await self._send({"type": "http.response.body", "body": data, "more_body": not last})
             if last:
                 return
+
+    async def _not_listening(self, connection: AgentConnection) -> None:
+        """Nothing listens on the port yet: a page that tries again for browsers, 503 with when to retry for the rest."""
+        body = b""
+        while data := await connection.chunk():
+            body += data
+        content = b"text/html; charset=utf-8" if self._wants_page else b"application/json"
+        body = WAITING_PAGE if self._wants_page else body
+        fields = [(b"content-type", content), (b"content-length", b"%d" % len(body)), (b"retry-after", b"1")]
+        fields += [(b"cache-control", b"no-store"), (b"x-request-id", self._request_id)]
+        self.begun = True
+        await self._send({"type": "http.response.start", "status": 503, "headers": fields})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def _wants_page(method: str, fields: list[tuple[bytes, bytes]]) -> bool:
+    return method == "GET" and any(name == b"accept" and b"text/html" in value for name, value in fields)
 
 
 def no_answer(why: object) -> Refused:
