@@ -12,13 +12,14 @@ use crate::sys_mount;
 
 const SECBIT_NO_SETUID_FIXUP: libc::c_ulong = 1 << 2;
 
-/// Have the program get `descriptors` at `first` and up, in a session of its own.
-pub fn place(command: &mut Command, descriptors: Vec<RawFd>, first: RawFd) {
+/// Have the program get `descriptors` at `first` and up, in a session of its own and in the mount namespace `mounts`.
+pub fn place(command: &mut Command, descriptors: Vec<RawFd>, first: RawFd, mounts: RawFd) {
     // SAFETY: between fork and exec only system calls on plain numbers are made, and one small allocation; this process has one
     // thread, so no lock of the allocator can be held.
     unsafe {
         command.pre_exec(move || {
             libc::setsid();
+            check(i64::from(libc::setns(mounts, libc::CLONE_NEWNS)))?;
             sys_mount::place_descriptors(&descriptors, first)
         });
     }

@@ -8,6 +8,7 @@ pub mod place;
 mod root;
 mod run;
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -52,6 +53,7 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> u8 {
 
 fn serve(scratch: &std::path::Path) -> io::Result<()> {
     let socket = sys::inherit(SOCKET)?;
+    let mounts = File::open("/proc/self/ns/mnt")?;
     sys_mount::own_namespace()?;
     let builder = root::Builder::new(scratch)?;
     let mut runs: Vec<run::Run> = Vec::new();
@@ -66,7 +68,7 @@ fn serve(scratch: &std::path::Path) -> io::Result<()> {
             if data.is_empty() {
                 return Ok(());
             }
-            match obey(&data, fds, &builder) {
+            match obey(&data, fds, &builder, &mounts) {
                 Outcome::Reply(reply) => sys_socket::send(&socket, reply.to_string().as_bytes())?,
                 Outcome::Later(run) => runs.push(run),
             }
@@ -79,7 +81,7 @@ enum Outcome {
     Later(run::Run),
 }
 
-fn obey(data: &[u8], fds: Vec<OwnedFd>, builder: &root::Builder) -> Outcome {
+fn obey(data: &[u8], fds: Vec<OwnedFd>, builder: &root::Builder, mounts: &File) -> Outcome {
     let request: Request = match serde_json::from_slice(data) {
         Ok(request) => request,
         Err(error) => {
@@ -91,7 +93,7 @@ fn obey(data: &[u8], fds: Vec<OwnedFd>, builder: &root::Builder) -> Outcome {
     let result = match request.operation {
         Operation::Ping => Ok(()),
         Operation::Root(order) => builder.build(&order),
-        Operation::Run(order) => match run::Run::start(request.seq, &order, fds) {
+        Operation::Run(order) => match run::Run::start(request.seq, &order, fds, mounts) {
             Ok(run) => return Outcome::Later(run),
             Err(failure) => Err(failure),
         },

@@ -2,6 +2,7 @@
 //!
 //! A run is watched by `serve`'s loop, so requests for roots are not held up by it.
 
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::process::{Child, Command};
 use std::time::Instant;
@@ -37,7 +38,8 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn start(seq: u64, order: &Order, fds: Vec<OwnedFd>) -> Result<Run, Failure> {
+    /// Starts it in the mount namespace `mounts`, the host's: what it mounts is there for all.
+    pub fn start(seq: u64, order: &Order, fds: Vec<OwnedFd>, mounts: &File) -> Result<Run, Failure> {
         let begun = Instant::now();
         let mut fds = fds.into_iter();
         let (Some(output), Some(program)) = (fds.next(), order.argv.first()) else {
@@ -48,10 +50,10 @@ impl Run {
             passed.push(sys_host::user_namespace(ids.first, ids.count).step("make a user namespace")?);
         }
         let mut command = Command::new(program);
-        command.args(&order.argv[1..]).current_dir("/");
+        command.args(&order.argv[1..]);
         command.stdin(sys_host::empty_input().step("make an empty input")?);
         command.stdout(output.try_clone().step("copy the output")?).stderr(output);
-        sys_host::place(&mut command, passed.iter().map(AsRawFd::as_raw_fd).collect(), FIRST);
+        sys_host::place(&mut command, passed.iter().map(AsRawFd::as_raw_fd).collect(), FIRST, mounts.as_raw_fd());
         let child = command.spawn().step("start the runtime")?;
         let pidfd = sys_host::pidfd(child.id()).step("watch the runtime")?;
         Ok(Run { seq, child, pidfd, begun })

@@ -72,7 +72,7 @@ def test_sandboxes_outlive_a_killed_server_and_nothing_else_does(home: Path, ima
     assert list((home / "run/shells").iterdir()) == []
 
 
-def test_a_policy_holds_across_servers(home: Path, image: Path) -> None:
+def test_a_policy_holds_across_servers_and_slots_are_used_again(home: Path, image: Path) -> None:
     async def first() -> None:
         async with world.a_host(world.options(home), image) as host:
             await host.start()
@@ -83,6 +83,8 @@ def test_a_policy_holds_across_servers(home: Path, image: Path) -> None:
         async with world.a_host(world.options(home), image) as host:
             await host.start()
             assert "sealed" in world.walls_of(host)
+            agent = await world.start(host, "b")
+            assert (await world.run(agent, "echo new")).stdout == "new"
 
     asyncio.run(first())
     asyncio.run(second())
