@@ -34,4 +34,4 @@ class TalonError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return f"{self.message}: {self.cause}" if self.cause else self.message
+        return f"{self.message.rstrip('.')}: {self.cause}" if self.cause else self.message

@@ -82,6 +82,8 @@ def test_bodies_that_do_not_fit_are_422_and_name_the_field(
         ({"metadata": {"opensandbox.io/x": "1"}}, 400, "SANDBOX::INVALID_METADATA_LABEL"),
         ({"resourceLimits": {"cpu": "many"}}, 400, "SANDBOX::INVALID_PARAMETER"),
         ({"resourceLimits": {"gpu": "1"}}, 400, "SANDBOX::INVALID_PARAMETER"),
+        ({"env": {"A": "a\0b"}}, 400, "SANDBOX::INVALID_PARAMETER"),
+        ({"entrypoint": ["a\0b"]}, 400, "SANDBOX::INVALID_PARAMETER"),
         ({"extensions": {"access.renew.extend.seconds": "5"}}, 400, "SANDBOX::INVALID_PARAMETER"),
         ({"platform": {"os": "windows", "arch": "amd64"}}, 400, "SANDBOX::INVALID_PARAMETER"),
         ({"networkPolicy": {"egress": [{"action": "allow", "target": "a b"}]}}, 400, "SANDBOX::INVALID_PARAMETER"),

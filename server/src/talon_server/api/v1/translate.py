@@ -56,6 +56,10 @@ def check_offer(body: CreateSandbox) -> None:
         raise _parameter("extensions: the prefix 'opensandbox.io/' is reserved.")
     if "OPENSANDBOX_LIFECYCLE" in body.env:
         raise _parameter("env: the name OPENSANDBOX_LIFECYCLE is reserved; choose another.")
+    if any(not name or "=" in name or "\0" in name + (value or "") for name, value in body.env.items()):
+        raise _parameter("env: names must not be empty or contain '=', and nothing may contain a NUL.")
+    if any("\0" in word for word in body.entrypoint or ()):
+        raise _parameter("entrypoint: a word must not contain a NUL.")
     renew = body.extensions.get(RENEW_EXTENSION)
     if renew is not None and not (renew.isascii() and renew.isdigit() and 300 <= int(renew[:9]) <= 86400):
         raise _parameter(f"extensions: {RENEW_EXTENSION} must be a whole number of seconds from 300 to 86400.")
