@@ -285,6 +285,9 @@ class Host:
     async def resume(self, id: str) -> None:
         await self._shell(id).cgroup.freeze(False)
 
+    def wake(self, id: str) -> None:
+        self._shell(id).cgroup.thaw()
+
     async def resize(self, id: str, resources: Resources) -> None:
         shell = self._shell(id)
         shell.cgroup.limit(resources)

@@ -73,6 +73,9 @@ class WorkerPort(Protocol):
 
     async def resume(self, id: str) -> None: ...
 
+    def wake(self, id: str) -> None:
+        """Let a frozen sandbox go on, without waiting for it. Raises sandbox_not_running."""
+
     async def resize(self, id: str, resources: Resources) -> None: ...
 
     async def set_network(self, id: str, policy: NetworkPolicy) -> None: ...

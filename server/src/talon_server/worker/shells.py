@@ -139,6 +139,9 @@ class Shells:
             await self._tasks.whole("make a slot", self._make_slot())
         try:
             return await self._start(slot)
+        except TalonError:
+            self._tasks.start(f"discard slot {slot.number}", self._slots.discard(slot))
+            raise
         except BaseException:
             self._slots.give(slot)
             raise

@@ -144,6 +144,11 @@ class Slots:
         """Hand a slot back; its walls are closed and nothing of a sandbox is left in it."""
         self._free.append(slot)
 
+    async def discard(self, slot: Slot) -> None:
+        """Take a slot away that did not work; its number is built anew."""
+        await self.remove([slot])
+        self._spare.add(slot.number)
+
     async def make(self) -> Slot:
         """A new slot's namespace, veth pair, address and routes. Raises capacity_exhausted."""
         if self.exhausted:
@@ -182,7 +187,8 @@ class Slots:
 
 
 _BUILD = """
-ip netns add {name} 2>/dev/null || ip netns exec {name} true
+ip netns add {name} 2>/dev/null || (ip netns del {name} && ip netns add {name})
+ip link del {veth} 2>/dev/null || true
 ip link add {veth} type veth peer name eth0 netns {name}
 ip netns exec {name} sh -ec '
 echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 || true
@@ -204,9 +210,10 @@ END
 
 
 def _is_whole(slot: Slot) -> bool:
-    """Was it built to its end? Its host's side comes up last."""
+    """Was it built to its end, and is its namespace more than an empty file? Its host's side comes up last."""
     try:
-        return bool(int(Path("/sys/class/net", slot.veth, "flags").read_text(), 16) & 1)
+        up = int(Path("/sys/class/net", slot.veth, "flags").read_text(), 16) & 1
+        return bool(up) and slot.netns.stat().st_dev != NETNS.stat().st_dev
     except OSError:
         return False
 
