@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from talon_server.api import v1
+from talon_server.api import tracing, v1
 from talon_server.api.audited import audited
 from talon_server.api.directory import ServerDirectory
 from talon_server.api.services import Services
@@ -23,6 +23,7 @@ from talon_server.api.v2.app import build as build_v2
 from talon_server.config import Config
 from talon_server.control.audit import Audit
 from talon_server.control.events import Events
+from talon_server.control.idle import IdleFreezer
 from talon_server.control.images import ImageService
 from talon_server.control.keys import Keys
 from talon_server.control.lifecycle import Lifecycle
@@ -136,8 +137,13 @@ def application(services: Services) -> tuple[Callable[[Scope, Receive, Send], Aw
 async def serve(config: Config) -> None:
     """Run the server until it is told to stop."""
     listen = config.listen
-    async with open_services(config) as services:
+    async with AsyncExitStack() as stack:
+        services = await stack.enter_async_context(open_services(config))
+        tracing.follow(services.events, config.tracing.endpoint)
         app, gateway = application(services)
+        freezer = IdleFreezer(services.lifecycle, services.events, gateway.presence.idle_s, gateway.presence.forget)
+        idle = await stack.enter_async_context(Tasks("idle"))
+        idle.start("idle freezer", freezer.run())
         settings = uvicorn.Config(
             app,
             host=listen.host,

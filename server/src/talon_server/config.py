@@ -95,6 +95,12 @@ class Volumes(_Section):
     host_allow: tuple[Path, ...] = ()
 
 
+class Tracing(_Section):
+    """OpenTelemetry: `endpoint` takes traces over OTLP/HTTP (for instance http://127.0.0.1:4318/v1/traces); empty: off."""
+
+    endpoint: str = ""
+
+
 class Retention(_Section):
     """How long ended sandboxes stay visible, and recordings kept (seconds, bytes; 0 = for ever)."""
 
@@ -118,6 +124,7 @@ class Config(_Section):
     images: Images = Field(default_factory=Images)
     volumes: Volumes = Volumes()
     retention: Retention = Retention()
+    tracing: Tracing = Tracing()
 
 
 def load(overrides: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 STOP_GRACE_S = 3.0
 RENEW = "access.renew.extend.seconds"
 RENEW_STEP_S = 1.0
+IDLE = "talon.idle_s"
+IDLE_REASON = "nobody uses it"
 FINGERPRINT = "talon.idempotency.fingerprint"
 RETENTION_EVERY_S = 60.0
 
@@ -171,7 +173,14 @@ class Lifecycle:
             timings_ms=timings,
         )
         self._expiry.watch(running.id, running.expires_at)
-        self._events.emit("created", running.id, running.tenant, pooled=running.pooled, timings_ms=timings)
+        self._events.emit(
+            "created",
+            running.id,
+            running.tenant,
+            pooled=running.pooled,
+            timings_ms=timings,
+            idle_s=running.spec.extensions.get(IDLE),
+        )
         return running
 
     def get(self, principal: Principal, ref: str) -> Sandbox:
@@ -196,9 +205,29 @@ class Lifecycle:
     def located(self, ref: str, tenant: str | None) -> Sandbox:
         """For the gateway: by id, or by name within a tenant. Raises sandbox_not_found, sandbox_not_running."""
         sandbox = self._registry.find(tenant, ref)
+        if sandbox.state is State.PAUSED and sandbox.reason == IDLE_REASON:
+            self._worker.wake(sandbox.id)
+            sandbox = self._registry.change(sandbox.id, State.RUNNING, reason="")
         if sandbox.state not in (State.RUNNING, State.PAUSED):
             raise TalonError("sandbox_not_running", f"the sandbox is {sandbox.state}")
         return sandbox
+
+    def all(self) -> Sequence[Sandbox]:
+        """Every tenant's sandboxes that have not ended."""
+        return tuple(self._registry.all())
+
+    def idle_after_s(self, id: str) -> float | None:
+        """After how long without a request a running sandbox is to be frozen; None: it is not."""
+        sandbox = self._registry.living(id)
+        if sandbox is None or sandbox.state is not State.RUNNING:
+            return None
+        after = sandbox.spec.extensions.get(IDLE)
+        return float(after) if after else None
+
+    async def freeze_idle(self, id: str) -> None:
+        """Freeze a sandbox that nobody uses; `located` wakes it."""
+        await self._worker.pause(id)
+        self._registry.change(id, State.PAUSED, reason=IDLE_REASON)
 
     def accessed(self, id: str) -> None:
         """A request reached it: move its expiry when its access renews it; never nearer."""

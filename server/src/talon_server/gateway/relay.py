@@ -22,6 +22,7 @@ from talon_server.gateway.heads import (
     response_fields,
 )
 from talon_server.gateway.pool import ConnectionPool
+from talon_server.gateway.presence import Presence
 from talon_server.gateway.routes import BadRoute, Route, find
 from talon_server.lib.companion import Companion
 
@@ -51,6 +52,7 @@ class Gateway:
         self.directory = directory
         self.domain = domain
         self.pool = ConnectionPool()
+        self.presence = Presence()
         self._egress = egress
         self._words = words
         self._scheme = "https" if via_tls else ""
@@ -70,10 +72,11 @@ class Gateway:
                 return False
             native = route.native
             located = self.enter(route, headers)
-            if route.to_egress:
-                await self._egress(located, route.path, scope, receive, send)
-            else:
-                await self._exchange(route, located, scope, receive, send, request_id)
+            with self.presence.using(located.id):
+                if route.to_egress:
+                    await self._egress(located, route.path, scope, receive, send)
+                else:
+                    await self._exchange(route, located, scope, receive, send, request_id)
         except (Refused, BadRoute, Ambiguous, TalonError) as error:
             await self._refuse(error, native, request_id, send)
         return True

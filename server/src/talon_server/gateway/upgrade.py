@@ -133,7 +133,8 @@ class Tunnel(asyncio.Protocol):
             agent.write(bytes(self._early))
             self._early.clear()
             self._transport.resume_reading()
-        await self._relay(agent, route)
+        with self._gateway.presence.using(located.id):
+            await self._relay(agent, route)
 
     async def _relay(self, agent: AgentConnection, route: Route) -> None:
         head = await agent.head()

@@ -92,6 +92,12 @@ class SandboxCreate(BaseModel):
         str | float | None,
         Field(description='Seconds, or a number with a unit: 10m', examples=['10m']),
     ] = None
+    idle_timeout: Annotated[
+        str | float | None,
+        Field(
+            description='Freeze it after so long without a request; the next one wakes it'
+        ),
+    ] = None
     network: Network | None = None
     volumes: Annotated[list[VolumeMount] | None, Field(max_length=32)] = None
     recording: RecordingMode | None = None
@@ -129,6 +135,7 @@ class Sandbox(BaseModel):
     user: str | None = None
     workdir: str | None = None
     ttl_s: float | None = None
+    idle_timeout_s: float | None = None
     created_at: AwareDatetime
     started_at: AwareDatetime | None = None
     expires_at: AwareDatetime | None = None

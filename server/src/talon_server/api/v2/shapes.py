@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from talon_server.api.v2 import models_gen as models
+from talon_server.control.lifecycle import IDLE
 from talon_server.control.requests import CreateRequest
 from talon_server.egress.addresses import parse_network
 from talon_server.errors import TalonError
@@ -33,7 +34,7 @@ def create_request(
         network=network(body.network),
         volumes=tuple(_mount(mount) for mount in body.volumes or ()),
         recording=_recording(body.recording),
-        extensions={"talon.secure_access": "true"} if body.secure_access else {},
+        extensions=_extensions(body),
         hostname=body.name.replace("_", "-").replace(".", "-") if body.name else "",
         lifecycle=body.lifecycle or {},
     )
@@ -48,6 +49,13 @@ def create_request(
         wait=wait,
         pool=body.pool or "",
     )
+
+
+def _extensions(body: models.SandboxCreate) -> dict[str, str]:
+    told = {"talon.secure_access": "true"} if body.secure_access else {}
+    if body.idle_timeout is not None:
+        told[IDLE] = str(parse_duration(body.idle_timeout, "idle_timeout"))
+    return told
 
 
 def resources(given: models.Resources | None) -> Resources:
@@ -105,6 +113,7 @@ def sandbox_body(sandbox: Sandbox) -> dict[str, Any]:
         "user": spec.user,
         "workdir": spec.workdir,
         "ttl_s": sandbox.ttl_s,
+        "idle_timeout_s": float(spec.extensions[IDLE]) if IDLE in spec.extensions else None,
         "created_at": time(sandbox.created_at),
         "started_at": time(sandbox.started_at),
         "expires_at": time(sandbox.expires_at),
