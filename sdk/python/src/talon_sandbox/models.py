@@ -73,6 +73,7 @@ class SandboxInfo:
     user: str | None = None
     workdir: str | None = None
     ttl_s: float | None = None
+    idle_timeout_s: float | None = None
     created_at: datetime | None = None
     started_at: datetime | None = None
     expires_at: datetime | None = None

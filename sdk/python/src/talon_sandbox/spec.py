@@ -21,6 +21,7 @@ class CreateOptions(TypedDict, total=False):
     image: a name or alias of `tsb image ls` ("base"). snapshot, pool: start from these instead.
     resources: {"cpu": 2, "memory": "4GiB", "disk": "10GiB", "pids": 512}.
     ttl: life time, "10m", seconds or timedelta; None: no end. env, labels: string maps.
+    idle_timeout: freeze it after so long without a request; the next one wakes it.
     user: "sandbox" (default), "root" or "uid:gid". workdir: "/workspace". entrypoint: argv started with the sandbox.
     network: "open", "allowlist", "sealed", a list of allowed names, or {"mode": …, "rules": […]}.
     volumes: {"/data": "name"} or ["name:/data:ro"] or API objects.
@@ -39,6 +40,7 @@ class CreateOptions(TypedDict, total=False):
     workdir: str
     entrypoint: Sequence[str]
     ttl: Duration | None
+    idle_timeout: Duration
     network: Network
     volumes: Volumes
     lifecycle: Mapping[str, Any]
@@ -57,6 +59,8 @@ def create_body(options: CreateOptions) -> dict[str, Any]:
     body: dict[str, Any] = {key: value for key, value in options.items() if key not in _FOR_THE_QUERY}
     if "ttl" in body:
         body["ttl"] = duration(body["ttl"])
+    if "idle_timeout" in body:
+        body["idle_timeout"] = duration(body["idle_timeout"])
     if "network" in body:
         body["network"] = network(body["network"])
     if "volumes" in body:
