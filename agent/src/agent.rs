@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use serde::Deserialize;
+use tokio::sync::Notify;
 
 use crate::commands::reaper::Reaper;
 use crate::commands::table::Table;
@@ -72,6 +73,8 @@ pub struct Agent {
     pub recorder: Rc<Recorder>,
     /// The agent's own oom_score_adj is below zero and must not be inherited.
     pub protected_from_oom: bool,
+    /// A request was answered; see `init`.
+    pub activity: Notify,
     /// Set once the sandbox is stopping: nothing new is started.
     pub stopping: Cell<bool>,
 }
@@ -93,6 +96,7 @@ impl Agent {
             isolated: Isolated::default(),
             recorder: Rc::new(recorder),
             protected_from_oom: score.trim().starts_with('-'),
+            activity: Notify::new(),
             stopping: Cell::new(false),
         })
     }

@@ -22,6 +22,8 @@ use crate::{control, environment, http, router, seal, sys};
 
 const HTTP_FD: i32 = 3;
 const CONTROL_FD: i32 = 4;
+/// So long without a request the agent counts as idle.
+const QUIET: Duration = Duration::from_secs(2);
 const DEFAULT_GRACE: Duration = Duration::from_secs(2);
 const SIGINFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
 /// Passed on to the entrypoint, as a container's init does.
@@ -56,6 +58,7 @@ fn run() -> io::Result<u8> {
     sys::set_nonblocking(&control, true)?;
     let (runtime, signals) = prepare()?;
     let init = Init::new(http);
+    sys::relax_memory();
     LocalSet::new().block_on(&runtime, async move {
         tokio::task::spawn_local(control::serve(sys::watch(control)?, init.clone()));
         init.serve(signals).await
@@ -146,6 +149,7 @@ impl Init {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         self.agent.replace(Some(agent.clone()));
         self.start_entrypoint(&agent)?;
+        tokio::task::spawn_local(rest_when_quiet(agent.clone()));
         let handle = Rc::new(move |request| router::answer(agent.clone(), request));
         tokio::task::spawn_local(http::listener::serve(listener, handle));
         Ok(())
@@ -205,6 +209,15 @@ impl Init {
 
 fn already_claimed() -> Error {
     Error::new(409, "already_claimed", "RUNTIME_ERROR", "the sandbox is claimed already").remedy("claim another shell")
+}
+
+/// Gives memory back each time the clients have been quiet for a moment, and sleeps until they are back.
+async fn rest_when_quiet(agent: Rc<Agent>) {
+    loop {
+        while tokio::time::timeout(QUIET, agent.activity.notified()).await.is_ok() {}
+        sys::relax_memory();
+        agent.activity.notified().await;
+    }
 }
 
 /// Waits until no process but this one is left; each end wakes the reaper, so looking again soon is cheap and short.

@@ -15,6 +15,7 @@ use crate::{execd, files, isolated, ports, proxy, pty, sessions, v2};
 pub async fn answer(agent: Rc<Agent>, request: Request) -> Response {
     let request_id = request.headers.get("x-request-id").map(str::to_owned);
     let native = request.path.starts_with("/v2/");
+    agent.activity.notify_one();
     let result = if authorized(&agent, &request.headers) { route(agent, request).await } else { Err(unauthorized()) };
     let response = result.unwrap_or_else(|error| refusal(&error, native, request_id.as_deref()));
     match request_id {

@@ -26,6 +26,8 @@ const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+/// What programs take for a kernel without the protocol: useradd and su go on without auditing then.
+const NO_PROTOCOL: u32 = libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT as u32;
 const UNKNOWN: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
 /// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
@@ -104,7 +106,7 @@ fn socket() -> Code {
         [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].map(|f| f as u32);
     let raw = libc::SOCK_RAW as u32;
     let ip = [vec![argument(1), op(MASK, 0xf)], one_of(&[raw, SOCK_PACKET], REFUSE, ALLOW)].concat();
-    let route = [vec![argument(2)], one_of(&[NETLINK_ROUTE], ALLOW, REFUSE)].concat();
+    let route = [vec![argument(2)], one_of(&[NETLINK_ROUTE], ALLOW, NO_PROTOCOL)].concat();
     let (ip_length, route_length) = (ip.len() as u8, route.len() as u8);
     let mut code = vec![
         argument(0),
@@ -227,7 +229,7 @@ mod tests {
         assert_eq!(socket(libc::AF_INET6, libc::SOCK_RAW, 58), REFUSE);
         assert_eq!(socket(libc::AF_INET, 10, 3), REFUSE);
         assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, 0), ALLOW);
-        assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, 12), REFUSE);
+        assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, 12), NO_PROTOCOL);
         for family in [libc::AF_PACKET, libc::AF_ALG, libc::AF_VSOCK, libc::AF_BLUETOOTH, libc::AF_XDP] {
             assert_eq!(socket(family, libc::SOCK_DGRAM, 0), REFUSE);
         }

@@ -130,6 +130,30 @@ pub fn tune_allocator() {
     }
 }
 
+/// Gives back what is only cached: free pages of the heap, and mapped code, which comes back from the file when it runs again.
+pub fn relax_memory() {
+    // SAFETY: malloc_trim only releases free pages of the allocator.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for (start, end) in maps.lines().filter_map(code_range) {
+        // SAFETY: the range is a private, read-only mapping of the program's file, of which the kernel reloads each page on use.
+        unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Addresses of a line of /proc/PID/maps that maps a file's code.
+fn code_range(line: &str) -> Option<(usize, usize)> {
+    let mut words = line.split_whitespace();
+    let (range, mode) = (words.next()?, words.next()?);
+    let (start, end) = range.split_once('-')?;
+    let is_file = words.nth(3)?.starts_with('/');
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    (mode == "r-xp" && is_file).then(|| Some((number(start)?, number(end)?)))?
+}
+
 /// File-system identity of the calling thread, for `as_user`.
 fn set_fs_identity(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     // SAFETY: the raw calls change only this thread's credentials (the libc wrapper would change all threads'); the slice outlives the call.
@@ -191,4 +215,18 @@ pub fn random(buffer: &mut [u8]) -> io::Result<()> {
 pub fn watch<T: AsRawFd + Into<OwnedFd>>(fd: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: an owner (File, OwnedFd) keeps its descriptor open and the same until it is dropped, which is after AsyncFd lets go of it.
     Ok(unsafe { AsyncFd::register(fd) }?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_code_of_files_can_be_let_go() {
+        let code = "7f00-7f80 r-xp 00089000 fe:00 991426                     /agent";
+        assert_eq!(code_range(code), Some((0x7f00, 0x7f80)));
+        assert_eq!(code_range(&code.replace("r-xp", "rw-p")), None);
+        assert_eq!(code_range("7f00-7f80 r-xp 00000000 00:00 0                          [vdso]"), None);
+        relax_memory();
+    }
 }

@@ -11,6 +11,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use crate::sys;
 
 const MEMORY_BYTES: u64 = 256 << 10;
+/// Not worth a file.
+const SMALL_BYTES: u64 = 4 << 10;
 const FILE_BYTES: u64 = 64 << 20;
 const MAX_PIECES: usize = 64 << 10;
 
@@ -113,6 +115,14 @@ impl Spool {
             }
         }
         self.end.max(offset)
+    }
+
+    /// Nothing much comes any more, but it is to be kept: a log of some size does not stay in memory.
+    pub fn put_away(&mut self) {
+        if self.may_spill && self.end > SMALL_BYTES {
+            self.may_spill = false;
+            self.spill();
+        }
     }
 
     pub fn append(&mut self, stream: Stream, data: &[u8]) {

@@ -11,7 +11,7 @@ use super::process::Process;
 use crate::error::{Error, Result};
 
 const MAX_ENDED: usize = 256;
-const MAX_ENDED_BYTES: usize = 4 << 20;
+const MAX_ENDED_BYTES: usize = 512 << 10;
 const MAX_ENDED_DISK_BYTES: u64 = 256 << 20;
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
@@ -51,7 +51,11 @@ impl Table {
     pub fn retire(&self, id: &str) {
         let mut running = self.running.borrow_mut();
         if let Some(at) = running.iter().position(|p| p.id == id) {
-            self.ended.borrow_mut().push_back(running.remove(at));
+            let process = running.remove(at);
+            if process.background {
+                process.log.borrow_mut().put_away();
+            }
+            self.ended.borrow_mut().push_back(process);
         }
         drop(running);
         self.expire();

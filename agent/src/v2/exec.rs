@@ -91,8 +91,8 @@ async fn collect(process: Rc<Process>, limit: usize, encoding: Encoding) -> Valu
     };
     let mut answer = ending(&outcome);
     answer["process_id"] = json!(process.id);
-    answer["stdout"] = json!(encoding.whole(&collected.stdout));
-    answer["stderr"] = json!(encoding.whole(&collected.stderr));
+    answer["stdout"] = json!(encoding.whole(collected.stdout));
+    answer["stderr"] = json!(encoding.whole(collected.stderr));
     answer["stdout_truncated"] = json!(collected.stdout_truncated);
     answer["stderr_truncated"] = json!(collected.stderr_truncated);
     answer

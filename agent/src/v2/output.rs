@@ -36,9 +36,12 @@ impl Encoding {
         }
     }
 
-    pub fn whole(self, data: &[u8]) -> String {
+    /// Takes the bytes over, so that large text is not held twice.
+    pub fn whole(self, data: Vec<u8>) -> String {
         match self {
-            Self::Text => String::from_utf8_lossy(data).into_owned(),
+            Self::Text => {
+                String::from_utf8(data).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+            }
             Self::Base64 => STANDARD.encode(data),
         }
     }
@@ -81,7 +84,7 @@ pub async fn send_events(mut follower: Follower, encoding: Encoding, out: &mut B
             Next::Output(read) => {
                 let cutter = &mut cutters[usize::from(read.stream == Stream::Stderr)];
                 let data =
-                    if encoding == Encoding::Text { cutter.push(&read.data) } else { encoding.whole(&read.data) };
+                    if encoding == Encoding::Text { cutter.push(&read.data) } else { STANDARD.encode(&read.data) };
                 if !data.is_empty() || read.lost > 0 {
                     out.write(&sse::event(read.stream.name(), &output(&read, &data))).await?;
                 }
