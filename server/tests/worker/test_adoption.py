@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 from talon_server.model.network import Mode, NetworkPolicy
@@ -88,3 +89,26 @@ def test_a_policy_holds_across_servers_and_slots_are_used_again(home: Path, imag
 
     asyncio.run(first())
     asyncio.run(second())
+
+
+def test_a_changed_network_waits_for_the_sandboxes_in_the_old_one(home: Path, image: Path) -> None:
+    async def addresses(network: str, *, keep: bool) -> tuple[str, str]:
+        chosen = world.options(home, network=IPv4Network(network))
+        async with world.a_host(chosen, image) as host:
+            for one in await host.start():
+                assert (await world.run(host.agent(one.id), "echo here")).stdout == "here"
+                await host.destroy(one.id)
+            made = await host.create("a", "t", SandboxSpec(image="base"), "base")
+            shown = (await world.run(made.agent, "ip -4 addr show eth0")).stdout
+            if not keep:
+                await host.destroy("a")
+            return made.ip, shown
+
+    async def scenario() -> None:
+        first, second = "10.231.0.0/16", "10.232.0.0/16"
+        for network, keep, expected in ((first, True, first), (second, False, first), (second, False, second)):
+            ip, shown = await addresses(network, keep=keep)
+            assert IPv4Address(ip) in IPv4Network(expected)
+            assert ip in shown
+
+    asyncio.run(scenario())

@@ -13,14 +13,15 @@ from pathlib import Path
 
 from talon_server.lib.tasks import Tasks
 from talon_server.runtimes.oci import ID_COUNT, select
+from talon_server.worker.addresses import settle
 from talon_server.worker.cgroups import Cgroup
 from talon_server.worker.helper import Helper
 from talon_server.worker.host import Host
 from talon_server.worker.nft import Nft
 from talon_server.worker.prepare import prepare
 from talon_server.worker.recordings import Recordings
-from talon_server.worker.shells import ShellPool, Shells
-from talon_server.worker.slots import FIRST_ID, Plan, Slots, choose_network
+from talon_server.worker.shells import ShellPool, Shells, occupied
+from talon_server.worker.slots import FIRST_ID, Plan, Slots
 from talon_server.worker.stores import Disk, Images, Volumes
 from talon_server.worker.upstream import host_resolvers
 from talon_server.worker.walls import Walls
@@ -53,7 +54,7 @@ class HostOptions:
     def plan(self) -> Plan:
         """Numbers and names; each server of a host has its own block of ids."""
         block = int(self.instance, 16) % _ID_BLOCKS
-        network = self.network or choose_network(self.instance)
+        network = settle(self.instance, self.network, occupied=occupied(self.home / "run" / "shells"))
         return Plan(self.instance, network, FIRST_ID + block * MOST_SLOTS * ID_COUNT)
 
 

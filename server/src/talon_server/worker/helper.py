@@ -85,7 +85,7 @@ class Helper:
             socket.send_fds(self._linked(), [message], list(descriptors))
             reply = await future
         except OSError as error:
-            raise TalonError("host_unsuitable", "the host's helper is gone", cause=str(error)) from error
+            raise TalonError("host_unsuitable", "the host's helper failed", cause=str(error)) from error
         finally:
             self._waiting.pop(sequence, None)
         if not reply["ok"]:
@@ -104,6 +104,10 @@ class Helper:
             self.close()
             return
         reply = json.loads(data)
+        if reply["seq"] == 0:
+            self._fail(
+                OSError(f"the helper does not understand this server: build the agent anew ({reply.get('error')})")
+            )
         future = self._waiting.get(reply["seq"])
         if future is not None and not future.done():
             future.set_result(reply)
@@ -117,6 +121,9 @@ class Helper:
         if self._process is not None:
             self._process.wait(timeout=10)
             self._process = None
+        self._fail(OSError("the helper ended"))
+
+    def _fail(self, error: OSError) -> None:
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(OSError("the helper ended"))
+                future.set_exception(error)

@@ -24,7 +24,7 @@ from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
 from talon_server.runtimes.oci import Runner, Runtime, ShellSpec
 from talon_server.worker.cgroups import Cgroup
-from talon_server.worker.claims import Claim
+from talon_server.worker.claims import FILE, Claim
 from talon_server.worker.link import ask, listen
 from talon_server.worker.slots import Slot, Slots
 from talon_server.worker.walls import Walls
@@ -328,6 +328,12 @@ def _clear(cgroup: Cgroup, directory: Path) -> None:
         cgroup.kill()
         _NEVER.wait(0.01)
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def occupied(shells: Path) -> bool:
+    """Does a sandbox of an earlier server run in one of these directories?"""
+    pids = [file.with_name("pid") for file in shells.glob(f"*/{FILE}")]
+    return any(Path("/proc", pid.read_text().strip()).exists() for pid in pids if pid.exists())
 
 
 def _check_reachable(root: Path) -> None:

@@ -6,18 +6,16 @@ taken back clean. After a restart the slots that the host still has are found ag
 """
 
 import asyncio
-import json
-import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Any
 
 from talon_server.errors import TalonError
 from talon_server.runtimes.oci import ID_COUNT, Runner
+from talon_server.worker.addresses import label, links
 
 FIRST_ID = 1 << 20
 NETNS = Path("/run/netns")
@@ -50,11 +48,6 @@ class Plan:
         return self.network[1]
 
     @property
-    def label(self) -> str:
-        """Marks the gateway's address on the loopback interface as this server's."""
-        return f"lo:tg{self.instance}"
-
-    @property
     def veth_prefix(self) -> str:
         return f"tl{self.instance[:5]}"
 
@@ -73,32 +66,6 @@ class Plan:
         return int(rest) if netns.startswith(prefix) and rest.isdigit() else None
 
 
-def choose_network(instance: str) -> IPv4Network:
-    """The server's /16 of 10.0.0.0/8: the one it had, else the first from a starting point of its own that is free.
-
-    Raises host_unsuitable when the host's routes leave none.
-    """
-    for address in _ip_json("addr", "show", "dev", "lo"):
-        for known in address.get("addr_info", ()):
-            if known.get("label") == f"lo:tg{instance}":
-                return IPv4Network(f"{known['local']}/16", strict=False)
-    taken = [
-        IPv4Network(route["dst"]) for route in _ip_json("route", "show", "table", "all") if route["dst"][0].isdigit()
-    ]
-    first = int(instance, 16)
-    for step in range(192):
-        network = IPv4Network((10 << 24 | (32 + (first + step) % 192) << 16, 16))
-        if not any(network.overlaps(route) for route in taken):
-            return network
-    raise TalonError("host_unsuitable", "no network of 10.0.0.0/8 is free", remedy="Set network in the configuration.")
-
-
-def _ip_json(*arguments: str) -> list[dict[str, Any]]:
-    done = subprocess.run(["ip", "-4", "-json", *arguments], capture_output=True, check=True)
-    answer: list[dict[str, Any]] = json.loads(done.stdout or b"[]")
-    return answer
-
-
 class Slots:
     """The free slots, and how more are made."""
 
@@ -113,13 +80,14 @@ class Slots:
     async def open(self, used: Iterable[int]) -> list[Slot]:
         """Add the gateway's address; take over what an earlier server left. Returns the slots found."""
         plan = self.plan
-        await _ip([f"addr replace {plan.gateway}/32 dev lo label {plan.label}"])
+        await _ip([f"addr replace {plan.gateway}/32 dev lo label {label(plan.instance)}"])
         names = [entry.name for entry in NETNS.iterdir()] if NETNS.exists() else []
         numbers = sorted(number for name in names if (number := plan.number_of(name)) is not None)
         self._next = max(numbers, default=-1) + 1
         self._spare = set(range(self._next)) - set(numbers)
         taken = set(used)
-        found = [slot for slot in map(plan.slot, numbers) if slot.number in taken or _is_whole(slot)]
+        routes = await asyncio.to_thread(links)
+        found = [slot for slot in map(plan.slot, numbers) if slot.number in taken or _is_whole(slot, routes)]
         broken = set(numbers) - {slot.number for slot in found}
         await self.remove(plan.slot(number) for number in broken)
         self._spare |= broken
@@ -209,11 +177,10 @@ END
 """
 
 
-def _is_whole(slot: Slot) -> bool:
-    """Was it built to its end, and is its namespace more than an empty file? Its host's side comes up last."""
+def _is_whole(slot: Slot, routes: set[tuple[str, str]]) -> bool:
+    """Was it built to its end, for this network, and is its namespace more than an empty file? Its route comes last."""
     try:
-        up = int(Path("/sys/class/net", slot.veth, "flags").read_text(), 16) & 1
-        return bool(up) and slot.netns.stat().st_dev != NETNS.stat().st_dev
+        return (str(slot.address), slot.veth) in routes and slot.netns.stat().st_dev != NETNS.stat().st_dev
     except OSError:
         return False
 
