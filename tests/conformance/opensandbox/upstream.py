@@ -15,9 +15,9 @@ import xml.etree.ElementTree as Xml
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.conformance.opensandbox.reasons import KNOWN
 from tests.framework.platform import Platform, free_port, home
 
 NEEDS = ["opensandbox==1.1.1", "opensandbox-code-interpreter==1.1.1", "pytest>=9", "pytest-asyncio", "pytest-timeout"]
@@ -36,14 +36,6 @@ host_allow = ["{HOST_DIRECTORY}"]
 SEED = """mkdir -p /v/datasets/train
 echo pvc-marker-data > /v/marker.txt
 echo pvc-subpath-marker > /v/datasets/train/marker.txt"""
-
-
-@dataclass
-class Row:
-    """One file's results."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: list[str] = field(default_factory=list)
 
 
 def main() -> int:
@@ -155,7 +147,7 @@ def run(python: Path, suite: Path, platform: Platform, mode: str, redis_url: str
     reports = []
     with (platform.home / "log" / f"upstream-{mode}.log").open("wb") as log:
         for part, choice in (("newest", ["-k", "not pool"]), ("pools", ["-k", "pool"])):
-            xml = work / f"{part}.xml"
+            xml = platform.home / "log" / f"upstream-{mode}-{part}.xml"
             words = [str(python), "-m", "pytest", "tests", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=short"]
             words += ["-o", "addopts=--asyncio-mode=auto --order-scope=class", "-o", "log_cli=false"]
             if part == "pools":
@@ -163,6 +155,7 @@ def run(python: Path, suite: Path, platform: Platform, mode: str, redis_url: str
             words += [f"--junitxml={xml}", *choice, *rest]
             subprocess.run(words, cwd=work / "suite", env=told, stdout=log, stderr=log, check=False)
             reports.append(xml)
+    shutil.rmtree(work, ignore_errors=True)
     return reports
 
 
@@ -174,21 +167,24 @@ def _unpacked(python: Path, place: Path) -> Path:
 
 
 def table(mode: str, reports: list[Path]) -> str:
-    """The reports as a Markdown table, with the failures' reasons below it."""
-    rows: dict[str, Row] = defaultdict(Row)
+    """The reports as a Markdown table, with the reasons of what did not pass below it."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    reasons: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     cases = [case for xml in reports if xml.exists() for case in Xml.parse(xml).getroot().iter("testcase")]
     for case in cases:
-        file = case.get("classname", "").removeprefix("tests.").split(".")[0]
+        file, name = case.get("classname", "").removeprefix("tests.").split(".")[0], case.get("name", "")
         verdict, reason = _verdict(case)
-        rows[file].counts[verdict] += 1
+        counts[file][verdict] += 1
         if reason:
-            rows[file].reasons.append(f"- {verdict}: `{file}::{case.get('name')}`: {reason}")
-    total: Counter[str] = sum((row.counts for row in rows.values()), Counter())
-    lines = [f"\n## {'through the server' if mode == 'proxy' else 'direct'}\n"]
+            reasons[file, verdict, KNOWN.get(name, reason)].append(f"`{name}`")
+    lines = [f"\n### {'Through the server' if mode == 'proxy' else 'Direct'}\n"]
     lines += ["| file | passed | failed | skipped |", "|---|---|---|---|"]
-    for name, counts in [*((name, row.counts) for name, row in sorted(rows.items())), ("total", total)]:
-        lines.append(f"| {name} | {counts['passed']} | {counts['failed']} | {counts['skipped']} |")
-    lines += ["", *(reason for _, row in sorted(rows.items()) for reason in row.reasons)]
+    total: Counter[str] = sum(counts.values(), Counter())
+    for file, count in [*sorted(counts.items()), ("total", total)]:
+        lines.append(f"| {file} | {count['passed']} | {count['failed']} | {count['skipped']} |")
+    lines.append("")
+    for (file, verdict, reason), names in sorted(reasons.items()):
+        lines.append(f"- {file}, {verdict}: {', '.join(names)}: {reason}")
     return "\n".join(lines) + "\n"
 
 
