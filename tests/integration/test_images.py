@@ -1,10 +1,14 @@
 """Images: from a real registry, open and behind a login, from archives; other names; removal while in use."""
 
+import gzip
+import hashlib
 import io
+import json
 import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,21 +20,44 @@ from tests.framework.registry import Registry
 SESAME = "$2a$05$bjlPQmsUi46r71d27Ap3kOUBgfku9OiDxzBx9AwK0CaRUwUIiaNEK"
 
 
+def layer(*files: tuple[str, str]) -> bytes:
+    """A tar archive of files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, content in files:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content.encode()))
+    return buffer.getvalue()
+
+
 def scratch_image(place: Path, message: str) -> Path:
-    """An OCI layout with two layers, made by umoci: a copy of a static program and a text."""
+    """An OCI layout with two layers; the second hides a file of the first."""
     layout = place / "layout"
-    umoci("init", "--layout", str(layout))
-    umoci("new", "--image", f"{layout}:app")
-    for number, (name, content) in enumerate((("greeting", message), ("second", "layer"))):
-        source = place / f"file{number}"
-        source.write_text(content)
-        umoci("insert", "--image", f"{layout}:app", str(source), f"/{name}")
-    umoci("config", "--image", f"{layout}:app", "--config.env", "FROM_IMAGE=yes", "--config.workingdir", "/srv")
+    (layout / "blobs" / "sha256").mkdir(parents=True)
+
+    def blob(content: bytes, kind: str) -> dict[str, Any]:
+        digest = hashlib.sha256(content).hexdigest()
+        (layout / "blobs" / "sha256" / digest).write_bytes(content)
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
+
+    layers = [layer(("greeting", message), ("hidden", "no")), layer(("second", "layer"), (".wh.hidden", ""))]
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Env": ["FROM_IMAGE=yes"], "WorkingDir": "/srv"},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in layers]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "config": blob(json.dumps(config).encode(), "config.v1+json"),
+        "layers": [blob(gzip.compress(one), "layer.v1.tar+gzip") for one in layers],
+    }
+    described = blob(json.dumps(manifest).encode(), "manifest.v1+json")
+    described["annotations"] = {"org.opencontainers.image.ref.name": "app"}
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [described]}))
+    (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     return layout
-
-
-def umoci(*words: str) -> None:
-    subprocess.run(["umoci", *words], check=True, capture_output=True)
 
 
 def push(layout: Path, registry: Registry, name: str, *words: str) -> str:
@@ -60,6 +87,7 @@ def test_pull(platform: Platform, registry: Registry, tmp_path: Path) -> None:
     assert image.name == "pulled"
     with platform.sandbox(image="pulled") as sandbox:
         assert sandbox.fs.read_text("/greeting") == "hello from the registry"
+        assert not sandbox.fs.exists("/hidden")
         platform.client.images.delete("pulled")
         assert sandbox.fs.read_text("/second") == "layer", "a running sandbox keeps its layers"
     with pytest.raises(NotFoundError):
@@ -85,13 +113,23 @@ def test_login(platform: Platform, tmp_path: Path) -> None:
     assert "open sesame" not in platform.log.read_text(errors="replace")
 
 
+def test_import_what_docker_saved(platform: Platform, tmp_path: Path) -> None:
+    archive = tmp_path / "saved.tar"
+    layout = scratch_image(tmp_path, "from an archive")
+    for kind in ("oci-archive", "docker-archive"):
+        archive.unlink(missing_ok=True)
+        subprocess.run(
+            ["skopeo", "copy", "--quiet", f"oci:{layout}:app", f"{kind}:{archive}:app:1"],
+            check=True,
+            capture_output=True,
+        )
+        steps = list(platform.client.images.import_progress(archive.read_bytes(), "saved"))
+        assert steps[-1]["image"]["layers"] == 2
+    platform.client.images.delete("saved")
+
+
 def test_import_a_root_file_system(platform: Platform) -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        entry = tarfile.TarInfo("etc/imported")
-        entry.size = 3
-        tar.addfile(entry, io.BytesIO(b"yes"))
-    for _ in platform.client.images.import_progress(buffer.getvalue(), "imported"):
+    for _ in platform.client.images.import_progress(layer(("etc/imported", "yes")), "imported"):
         pass
     with platform.sandbox(image="imported") as sandbox:
         assert sandbox.fs.read_text("/etc/imported") == "yes"

@@ -1,5 +1,6 @@
 """The life of a sandbox: create, list, names, time to live, stop and start, pause, and a thing's end."""
 
+import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -45,9 +46,8 @@ def test_a_name_is_taken_once_and_free_again(platform: Platform, make: Maker) ->
 
 def test_the_same_create_sent_twice_is_one(platform: Platform) -> None:
     body = {"image": "base", "ttl": "10m", "labels": {"twice": "yes"}}
-    answers = [
-        platform.http.post("/v2/sandboxes", json=body, headers={"Idempotency-Key": "twice-1"}).json() for _ in range(2)
-    ]
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    answers = [platform.http.post("/v2/sandboxes", json=body, headers=headers).json() for _ in range(2)]
     assert answers[0]["id"] == answers[1]["id"]
     assert len(platform.client.list(labels={"twice": "yes"})) == 1
     platform.http.delete(f"/v2/sandboxes/{answers[0]['id']}")

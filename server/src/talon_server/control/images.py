@@ -7,6 +7,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
@@ -33,24 +34,29 @@ class ImageService:
 
     def pull(self, source: Source, name: str | None) -> AsyncIterator[Step]:
         """Pull an image; its name is its reference unless told. Raises image_pull_failed, registry_unauthorized."""
-        named = _name(name or source.reference)
+        named = image_name(name or source.reference)
         return self._follow(named, lambda progress: pull(self.store, source, named, progress))
 
-    async def take(self, content: AsyncIterator[bytes], name: str) -> AsyncIterator[Step]:
-        """Import an archive as it comes in. Raises image_import_failed."""
-        named = _name(name)
+    async def receive(self, content: AsyncIterator[bytes]) -> Path:
+        """Write an archive down as it comes in; `take` removes it."""
         place = self.store.part("archive")
         try:
             with (place / "archive.tar").open("wb") as file:
                 async for piece in content:
                     await asyncio.to_thread(file.write, piece)
-            works = self._follow(
-                named, lambda progress: archive.take(self.store, place / "archive.tar", named, progress)
-            )
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        return place / "archive.tar"
+
+    async def take(self, received: Path, name: str) -> AsyncIterator[Step]:
+        """Import an archive that was received. Raises image_import_failed."""
+        try:
+            works = self._follow(name, lambda progress: archive.take(self.store, received, name, progress))
             async for step in works:
                 yield step
         finally:
-            await asyncio.to_thread(shutil.rmtree, place, True)
+            await asyncio.to_thread(shutil.rmtree, received.parent, True)
 
     async def _follow(self, key: str, work: Callable[[Progress], Awaitable[Image]]) -> AsyncIterator[Step]:
         """Run a work in the background; give what it says, and last the image. Ends it when the follower goes."""
@@ -79,7 +85,8 @@ class ImageService:
                 await task
 
 
-def _name(name: str) -> str:
+def image_name(name: str) -> str:
+    """The name, if an image may have it. Raises invalid_request."""
     if not REFERENCE.fullmatch(name):
         raise TalonError("invalid_request", f"{name!r} cannot be the name of an image")
     return name

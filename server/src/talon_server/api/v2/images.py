@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -11,7 +12,7 @@ from talon_server.api.services import Services
 from talon_server.api.v2 import models_gen as models
 from talon_server.api.v2.http import Call, endpoint, lines, reply
 from talon_server.api.v2.shapes import time
-from talon_server.control.images import Step
+from talon_server.control.images import Step, image_name
 from talon_server.errors import TalonError
 from talon_server.worker.images.registry import Source
 from talon_server.worker.images.store import Image
@@ -59,10 +60,14 @@ async def pull(call: Call) -> Response:
 
 
 async def take(call: Call) -> Response:
-    name = call.query("name")
-    if not name:
+    if not call.query("name"):
         raise TalonError("invalid_request", "the image needs a name", remedy="Add ?name=… to the address.")
-    return lines(_told(call.services.image_works.take(call.request.stream(), name)), call.request)
+    name, works = image_name(call.query("name")), call.services.image_works
+    try:
+        received = await works.receive(call.request.stream())
+    except ClientDisconnect as error:
+        raise TalonError("invalid_request", "the request ended before its body did") from error
+    return lines(_told(works.take(received, name)), call.request)
 
 
 async def _told(steps: AsyncIterator[Step]) -> AsyncIterator[Mapping[str, Any]]:
