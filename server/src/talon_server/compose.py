@@ -69,7 +69,6 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
     async with AsyncExitStack() as stack:
         database = Database.open(config.home)
         stack.callback(database.close)
-        (config.home / "talon.db").chmod(0o600)
         audit = Audit(config.home / "audit.jsonl")
         stack.callback(audit.close)
         keys = Keys(database)
@@ -95,7 +94,7 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
         recordings = RecordingService(database, files, lifecycle, host, events, tasks, config.retention)
         await lifecycle.open()
         snapshots = Snapshots(database, lifecycle, host, images)
-        pools = Pools(database, lifecycle, host, tasks)
+        pools = Pools(database, lifecycle, host, events, tasks)
         await pools.open()
         works = ImageService(images, tasks)
         named = VolumeService(volumes, lifecycle, tasks)

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -34,15 +34,15 @@ class Listen(_Section):
 
 
 class Defaults(_Section):
-    """What a sandbox gets that does not ask. Sizes in bytes."""
+    """What a sandbox gets that does not ask. Sizes in bytes; `network` is a mode, `recording` too."""
 
     image: str = "base"
     cpu: float = 1.0
     memory_bytes: int = 512 << 20
     disk_bytes: int = 4 << 30
     pids: int = 1024
-    network: str = "open"
-    recording: str = "all"
+    network: Literal["open", "allowlist", "sealed"] = "open"
+    recording: Literal["off", "terminals", "all"] = "all"
 
 
 class Limits(_Section):
@@ -171,4 +171,6 @@ def _put(tree: dict[str, Any], dotted: str, value: object) -> None:
     *sections, name = dotted.split(".")
     for section in sections:
         tree = tree.setdefault(section, {})
+        if not isinstance(tree, dict):
+            raise TalonError("invalid_request", f"the configuration's {section} is a section, not a value")
     tree[name] = value

@@ -9,8 +9,9 @@ import logging
 import time
 from collections.abc import Callable
 
+from talon_server.control.creation import IDLE
 from talon_server.control.events import Event, Events
-from talon_server.control.lifecycle import IDLE, Lifecycle
+from talon_server.control.lifecycle import Lifecycle
 from talon_server.errors import TalonError
 
 log = logging.getLogger(__name__)

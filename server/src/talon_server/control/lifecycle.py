@@ -1,47 +1,39 @@
 """The life of sandboxes: create, stop, start, pause, resume, renew, delete; what the host reports; what time ends.
 
-Every dialect calls this one object. The create path: complete and check → place in the queue → reserve the name →
-worker → one write to the store. Invariants: a sandbox is shown as running only when it answers; whatever fails or is
-cancelled on the way leaves neither a row nor anything on the host.
+Every dialect calls this one object; `creation` is its first half. Invariants: a change of state is written down before
+anyone sees it; a sandbox whose row has ended is taken off the host; no state between two outlives the call that
+entered it, nor a crash (`reconcile`).
 """
 
 import asyncio
 import logging
-import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 from talon_server.config import Config
-from talon_server.control.admission import Admission
+from talon_server.control.creation import IDLE, Creation, ImageResolver, stamped
 from talon_server.control.events import Events
 from talon_server.control.expiry import Expiry
 from talon_server.control.principals import Principal
+from talon_server.control.reconcile import Work, decide
 from talon_server.control.registry import Registry
-from talon_server.control.requests import CreateRequest, check, complete
+from talon_server.control.removal import Removals
+from talon_server.control.requests import CreateRequest
 from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
-from talon_server.model import ids
 from talon_server.model.network import NetworkPolicy
 from talon_server.model.sandbox import Sandbox, SandboxSpec, State, may
-from talon_server.worker.port import Observed, Started, WorkerEvent, WorkerPort
+from talon_server.worker.port import Observed, WorkerEvent, WorkerPort
 
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 3.0
 RENEW = "access.renew.extend.seconds"
 RENEW_STEP_S = 1.0
-IDLE = "talon.idle_s"
 IDLE_REASON = "nobody uses it"
-FINGERPRINT = "talon.idempotency.fingerprint"
 RETENTION_EVERY_S = 60.0
-
-
-class ImageResolver(Protocol):
-    def resolve(self, name: str) -> str:
-        """The id of an image by name, alias or id. Raises image_not_found."""
 
 
 class Lifecycle:
@@ -59,11 +51,12 @@ class Lifecycle:
         self._config = config
         self._registry = registry
         self._worker = worker
-        self._images = images
         self._events = events
         self._tasks = tasks
-        self.admission = Admission(config.limits.creates_at_once, config.limits.queue_length)
-        self._expiry = Expiry(self._expire, self._is_current)
+        self._removals = Removals(worker, tasks)
+        self._expiry = Expiry(self._expire)
+        self._creation = Creation(config, registry, worker, images, events, tasks, self._expiry, self._removals)
+        self._freezing: dict[str, bool] = {}
 
     async def open(self) -> None:
         """Bring what the store says and what the host has together; then watch both."""
@@ -72,116 +65,35 @@ class Lifecycle:
             self._reconcile(sandbox, observed.pop(sandbox.id, None))
         for stray in observed:
             log.warning("sandbox %s runs but is not known: it is removed", stray)
-            await self._worker.destroy(stray)
+            self._removals.later(stray)
+        await self._worker.sweep({sandbox.id for sandbox in self._registry.all()})
         self._tasks.start("expiry", self._expiry.run())
         self._tasks.start("host events", self._follow_host())
         self._tasks.start("retention", self._retain())
 
     def _reconcile(self, sandbox: Sandbox, seen: Observed | None) -> None:
-        if seen is not None and sandbox.state is not State.TERMINATED:
-            state = State(seen.state)
-            if state is not sandbox.state and may(sandbox.state, state):
-                self._registry.change(sandbox.id, state)
-        elif sandbox.state is State.STOPPED or sandbox.state is State.STOPPING:
-            if sandbox.state is State.STOPPING:
-                self._registry.change(sandbox.id, State.STOPPED)
-        else:
-            reason = "the server stopped while it was made" if sandbox.state is State.PENDING else "it ended meanwhile"
-            self._fail(sandbox.id, reason)
+        verdict = decide(sandbox.state, State(seen.state) if seen is not None else None)
+        if verdict.state is not sandbox.state:
+            log.info("sandbox %s was %s and is %s now", sandbox.id, sandbox.state, verdict.state)
+            self._registry.settle(sandbox.id, verdict.state, verdict.reason)
+        if verdict.work is Work.REMOVE:
+            self._removals.later(sandbox.id)
+        elif verdict.work is Work.STOP:
+            self._tasks.start(f"stop {sandbox.id}", self._worker.stop(sandbox.id, grace_s=STOP_GRACE_S))
         if living := self._registry.living(sandbox.id):
             self._expiry.watch(living.id, living.expires_at)
 
     async def create(self, principal: Principal, request: CreateRequest) -> Sandbox:
-        """A new sandbox, running (or pending, when the request does not wait).
+        """A new sandbox, running (or pending, when the request does not wait). See `Creation.create`."""
+        return await self._creation.create(principal, request)
 
-        Raises invalid_request, image_not_found, name_taken, idempotency_conflict, queue_timeout, capacity_exhausted.
-        """
-        if request.idempotency and (known := self._repeated(principal, request)) is not None:
-            return known
-        check(request, self._config.limits)
-        spec = complete(request.spec, self._config.defaults)
-        if request.idempotency:
-            spec = replace(spec, extensions={**spec.extensions, FINGERPRINT: request.fingerprint})
-        image_id = self.check_image(spec)
-        if self._registry.count() >= self._config.limits.sandboxes:
-            raise TalonError("capacity_exhausted", f"this server holds {self._registry.count()} sandboxes already")
-        now = datetime.now(UTC)
-        sandbox = Sandbox(
-            id=ids.new(ids.SANDBOX),
-            name=request.name,
-            tenant=principal.tenant,
-            spec=spec,
-            state=State.PENDING,
-            token=secrets.token_urlsafe(32),
-            created_at=now,
-            image_id=image_id,
-            labels=dict(request.labels),
-            ttl_s=request.ttl_s,
-            expires_at=now + timedelta(seconds=request.ttl_s) if request.ttl_s else None,
-            key_id=principal.key_id,
-            idempotency=request.idempotency,
-        )
-        self._registry.reserve(sandbox, save=not request.wait)
-        if request.wait:
-            return await self._start_new(sandbox, request)
-        self._tasks.start(f"create {sandbox.id}", self._start_later(sandbox, request))
-        return sandbox
+    def repeated(self, principal: Principal, request: CreateRequest) -> Sandbox | None:
+        """What an earlier create with the request's idempotency key made. Raises idempotency_conflict."""
+        return self._creation.repeated(principal, request)
 
-    def _repeated(self, principal: Principal, request: CreateRequest) -> Sandbox | None:
-        known = self._registry.by_idempotency(principal.tenant, request.idempotency)
-        if known is not None and known.spec.extensions.get(FINGERPRINT) != request.fingerprint:
-            raise TalonError("idempotency_conflict")
-        return known
-
-    async def _start_later(self, sandbox: Sandbox, request: CreateRequest) -> None:
-        try:
-            await self._start_new(sandbox, request)
-        except TalonError as error:
-            log.info("sandbox %s could not be made: %s", sandbox.id, error)
-            self._fail(sandbox.id, str(error))
-
-    async def _start_new(self, sandbox: Sandbox, request: CreateRequest) -> Sandbox:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        timeout_s = request.queue_timeout_s
-        try:
-            async with self.admission.place(
-                sandbox.tenant, self._config.limits.queue_timeout_s if timeout_s is None else timeout_s
-            ):
-                queued = loop.time()
-                started = await self._worker.create(sandbox.id, sandbox.token, sandbox.spec, sandbox.image_id)
-        except BaseException:
-            self._registry.release(sandbox.id)
-            raise
-        try:
-            return self._running(
-                sandbox, started, queue_ms=(queued - begun) * 1000, total_ms=(loop.time() - begun) * 1000
-            )
-        except BaseException:
-            self._registry.release(sandbox.id)
-            self._tasks.start(f"undo {sandbox.id}", self._worker.destroy(sandbox.id))
-            raise
-
-    def _running(self, sandbox: Sandbox, started: Started, *, queue_ms: float, total_ms: float) -> Sandbox:
-        timings = {"queue_ms": round(queue_ms, 3), **started.timings_ms, "total_ms": round(total_ms, 3)}
-        running = self._registry.change(
-            sandbox.id,
-            State.RUNNING,
-            started_at=datetime.now(UTC),
-            ip=started.ip,
-            pooled=started.pooled,
-            timings_ms=timings,
-        )
-        self._expiry.watch(running.id, running.expires_at)
-        self._events.emit(
-            "created",
-            running.id,
-            running.tenant,
-            pooled=running.pooled,
-            timings_ms=timings,
-            idle_s=running.spec.extensions.get(IDLE),
-        )
-        return running
+    def check_image(self, spec: SandboxSpec) -> str:
+        """The id of what a spec starts from. Raises image_not_found."""
+        return self._creation.check_image(spec)
 
     def get(self, principal: Principal, ref: str) -> Sandbox:
         """By id or name. Raises sandbox_not_found."""
@@ -202,48 +114,18 @@ class Lifecycle:
             principal.tenant, labels=labels or {}, states=states, name=name, limit=limit, cursor=cursor
         )
 
-    def located(self, ref: str, tenant: str | None) -> Sandbox:
-        """For the gateway: by id, or by name within a tenant. Raises sandbox_not_found, sandbox_not_running."""
-        sandbox = self._registry.find(tenant, ref)
-        if sandbox.state is State.PAUSED and sandbox.reason == IDLE_REASON:
-            self._worker.wake(sandbox.id)
-            sandbox = self._registry.change(sandbox.id, State.RUNNING, reason="")
-        if sandbox.state not in (State.RUNNING, State.PAUSED):
-            raise TalonError("sandbox_not_running", f"the sandbox is {sandbox.state}")
-        return sandbox
+    def living(self, principal: Principal) -> Sequence[Sandbox]:
+        """The tenant's sandboxes that have not ended."""
+        return tuple(self._registry.all(principal.tenant))
 
     def all(self) -> Sequence[Sandbox]:
         """Every tenant's sandboxes that have not ended."""
         return tuple(self._registry.all())
 
-    def idle_after_s(self, id: str) -> float | None:
-        """After how long without a request a running sandbox is to be frozen; None: it is not."""
-        sandbox = self._registry.living(id)
-        if sandbox is None or sandbox.state is not State.RUNNING:
-            return None
-        after = sandbox.spec.extensions.get(IDLE)
-        return float(after) if after else None
-
-    async def freeze_idle(self, id: str) -> None:
-        """Freeze a sandbox that nobody uses; `located` wakes it."""
-        await self._worker.pause(id)
-        self._registry.change(id, State.PAUSED, reason=IDLE_REASON)
-
-    def accessed(self, id: str) -> None:
-        """A request reached it: move its expiry when its access renews it; never nearer."""
-        sandbox = self._registry.living(id)
-        extend = sandbox.spec.extensions.get(RENEW) if sandbox is not None else None
-        if sandbox is None or sandbox.expires_at is None or not extend or not extend.isdigit():
-            return
-        later = datetime.now(UTC) + timedelta(seconds=int(extend))
-        if (later - sandbox.expires_at).total_seconds() > RENEW_STEP_S:
-            self._registry.change(id, expires_at=later)
-            self._expiry.watch(id, later)
-
     @property
     def waiting(self) -> int:
         """Creates that stand in line."""
-        return self.admission.waiting
+        return self._creation.admission.waiting
 
     def counts(self) -> Mapping[str, int]:
         """How many living sandboxes are in each state."""
@@ -259,65 +141,131 @@ class Lifecycle:
             sandbox.id for sandbox in self._registry.all() if any(mount.name == name for mount in sandbox.spec.volumes)
         ]
 
-    def check_image(self, spec: SandboxSpec) -> str:
-        """The id of what a spec starts from. Raises image_not_found."""
-        return spec.snapshot or self._images.resolve(spec.image or self._config.defaults.image)
+    def located(self, ref: str, tenant: str | None) -> Sandbox:
+        """For the gateway: by id, or by name within a tenant. Raises sandbox_not_found, sandbox_not_running."""
+        sandbox = self._registry.find(tenant, ref)
+        if sandbox.state is State.PAUSED and sandbox.reason == IDLE_REASON:
+            self._worker.wake(sandbox.id)
+            sandbox = self._registry.change(sandbox.id, State.RUNNING, reason="")
+        if sandbox.state not in (State.RUNNING, State.PAUSED):
+            raise TalonError("sandbox_not_running", f"the sandbox is {sandbox.state}")
+        if sandbox.id in self._freezing:
+            self._freezing[sandbox.id] = True
+        return sandbox
 
-    async def adopt_from_pool(self, principal: Principal, id: str, request: CreateRequest) -> Sandbox:
+    def idle_after_s(self, id: str) -> float | None:
+        """After how long without a request a running sandbox is to be frozen; None: it is not."""
+        sandbox = self._registry.living(id)
+        if sandbox is None or sandbox.state is not State.RUNNING:
+            return None
+        after = sandbox.spec.extensions.get(IDLE)
+        return float(after) if after else None
+
+    async def freeze_idle(self, id: str) -> None:
+        """Freeze a sandbox that nobody uses; `located` wakes it. A request that comes meanwhile has it thawed again."""
+        self._freezing[id] = False
+        try:
+            await self._worker.pause(id)
+        finally:
+            wanted = self._freezing.pop(id)
+        if wanted:
+            self._worker.wake(id)
+        elif (sandbox := self._registry.living(id)) is not None and sandbox.state is State.RUNNING:
+            self._registry.change(id, State.PAUSED, reason=IDLE_REASON)
+
+    async def take_from_pool(self, principal: Principal, id: str, request: CreateRequest) -> Sandbox:
         """Give a ready sandbox of a pool to a request. Raises sandbox_not_running, name_taken."""
         sandbox = self._registry.find(principal.tenant, id)
         if sandbox.state is not State.RUNNING:
             raise TalonError("sandbox_not_running")
         expires_at = datetime.now(UTC) + timedelta(seconds=request.ttl_s) if request.ttl_s else None
-        if request.spec.network.rules:
-            await self.set_network(principal, id, request.spec.network)
-        changed = self._registry.change(
-            id, name=request.name, labels=dict(request.labels), ttl_s=request.ttl_s, expires_at=expires_at, pooled=True
+        # The name is taken first: a request refused for it leaves the pool's sandbox as it was.
+        self._registry.change(
+            id,
+            name=request.name,
+            labels=dict(request.labels),
+            ttl_s=request.ttl_s,
+            expires_at=expires_at,
+            pooled=True,
+            key_id=principal.key_id,
+            idempotency=request.idempotency,
+            spec=stamped(sandbox.spec, request) if request.idempotency else sandbox.spec,
         )
         self._expiry.watch(id, expires_at)
-        return changed
+        try:
+            return await self._fit(self._registry.find(principal.tenant, id), request)
+        except BaseException:
+            await self.delete(principal, id)
+            raise
+
+    async def _fit(self, sandbox: Sandbox, request: CreateRequest) -> Sandbox:
+        """Apply what a claim asks beyond its pool: environment, limits, network."""
+        asked, spec = request.spec, sandbox.spec
+        if asked.env:
+            spec = replace(spec, env={**spec.env, **asked.env})
+            await self._worker.set_environment(sandbox.id, spec.env, sandbox.image_id)
+        told = {name: value for name, value in asdict(asked.resources).items() if value}
+        if told:
+            spec = replace(spec, resources=replace(spec.resources, **told))
+            await self._worker.resize(sandbox.id, spec.resources)
+        if "network" not in request.unasked:
+            spec = replace(spec, network=asked.network)
+            await self._worker.set_network(sandbox.id, spec.network)
+        return self._registry.change(sandbox.id, spec=spec)
 
     async def delete(self, principal: Principal, ref: str) -> None:
         """End a sandbox for good; one that has ended is fine. Raises sandbox_not_found."""
         sandbox = self.get(principal, ref)
         if sandbox.live:
-            await self._terminate(sandbox, "deleted")
+            self._end(sandbox.id, State.TERMINATED, "deleted")
+            await self._removals.now(sandbox.id)
 
-    async def _terminate(self, sandbox: Sandbox, reason: str) -> None:
-        self._registry.change(sandbox.id, State.TERMINATED, reason=reason)
-        await self._worker.destroy(sandbox.id)
+    def _end(self, id: str, state: State, reason: str) -> None:
+        self._registry.change(id, state, reason=reason)
+        self._expiry.forget(id)
+        self._creation.admission.freed()
 
     async def stop(self, principal: Principal, ref: str) -> Sandbox:
         """End its processes, keep its files. Raises invalid_transition."""
-        sandbox = self._take(principal, ref, State.STOPPING)
-        self._registry.change(sandbox.id, State.STOPPING)
-        await self._worker.stop(sandbox.id, grace_s=STOP_GRACE_S)
-        return self._registry.change(sandbox.id, State.STOPPED)
+        sandbox = self._take(principal, ref, State.STOPPING, "stopped")
+        return await self._tasks.whole(f"stop {sandbox.id}", self._stop(sandbox.id))
+
+    async def _stop(self, id: str) -> Sandbox:
+        try:
+            await self._worker.stop(id, grace_s=STOP_GRACE_S)
+        except Exception:
+            self._fail(id, "it could not be stopped")
+            raise
+        return self._registry.change(id, State.STOPPED)
 
     async def start(self, principal: Principal, ref: str) -> Sandbox:
         """Run a stopped sandbox again, with its files. Raises invalid_transition."""
-        sandbox = self._take(principal, ref, State.STARTING)
-        self._registry.change(sandbox.id, State.STARTING)
-        try:
-            started = await self._worker.create(sandbox.id, sandbox.token, sandbox.spec, sandbox.image_id)
-        except BaseException:
-            self._fail(sandbox.id, "it could not be started again")
-            raise
-        return self._running(sandbox, started, queue_ms=0.0, total_ms=sum(started.timings_ms.values()))
+        return await self._creation.again(self._take(principal, ref, State.STARTING, "started"))
 
     async def pause(self, principal: Principal, ref: str) -> Sandbox:
         """Freeze it. Raises invalid_transition when it is not running."""
-        sandbox = self._take(principal, ref, State.PAUSED)
-        await self._worker.pause(sandbox.id)
-        return self._registry.change(sandbox.id, State.PAUSED)
+        id = self._take(principal, ref, State.PAUSING, "paused").id
+        return await self._tasks.whole(f"pause {id}", self._move(id, self._worker.pause, State.PAUSED, State.RUNNING))
 
     async def resume(self, principal: Principal, ref: str) -> Sandbox:
         """Let it go on. Raises invalid_transition when it is not paused."""
+        id = self._take(principal, ref, State.RESUMING, "resumed").id
+        return await self._tasks.whole(f"resume {id}", self._move(id, self._worker.resume, State.RUNNING, State.PAUSED))
+
+    async def _move(self, id: str, work: Callable[[str], Awaitable[None]], after: State, otherwise: State) -> Sandbox:
+        try:
+            await work(id)
+        except Exception:
+            if self._registry.living(id) is not None:
+                self._registry.change(id, otherwise)
+            raise
+        return self._registry.change(id, after)
+
+    def _take(self, principal: Principal, ref: str, state: State, done: str) -> Sandbox:
         sandbox = self.get(principal, ref)
-        if sandbox.state is not State.PAUSED:
-            raise TalonError("invalid_transition", f"a sandbox that is {sandbox.state} cannot be resumed")
-        await self._worker.resume(sandbox.id)
-        return self._registry.change(sandbox.id, State.RUNNING)
+        if not may(sandbox.state, state):
+            raise TalonError("invalid_transition", f"a sandbox that is {sandbox.state} cannot be {done}")
+        return self._registry.change(sandbox.id, state, reason="")
 
     def renew(self, principal: Principal, ref: str, ttl_s: float | None) -> Sandbox:
         """Let it end `ttl_s` seconds from now, or never. Raises sandbox_not_running when it has ended."""
@@ -355,45 +303,33 @@ class Lifecycle:
             raise TalonError("sandbox_not_running", f"the sandbox is {sandbox.state}")
         return self._registry.change(sandbox.id, spec=replace(sandbox.spec, network=policy))
 
-    async def wait(self, principal: Principal, ref: str, *, timeout_s: float) -> Sandbox:
-        """Wait until a pending sandbox runs or has failed. Raises wait_timeout."""
-        sandbox = self.get(principal, ref)
-        if sandbox.state is not State.PENDING:
-            return sandbox
-        try:
-            async with asyncio.timeout(timeout_s):
-                async for event in self._events.follow(0, tenant=principal.tenant, sandbox_id=sandbox.id):
-                    if event.kind == "state" and self.get(principal, sandbox.id).state is not State.PENDING:
-                        break
-        except TimeoutError as error:
-            raise TalonError("wait_timeout", f"sandbox {sandbox.id} is still {sandbox.state}") from error
-        return self.get(principal, sandbox.id)
-
-    def _take(self, principal: Principal, ref: str, state: State) -> Sandbox:
-        sandbox = self.get(principal, ref)
-        if not may(sandbox.state, state):
-            raise TalonError("invalid_transition", f"a sandbox that is {sandbox.state} cannot become {state}")
-        return sandbox
+    def accessed(self, id: str) -> None:
+        """A request reached it: move its expiry when its access renews it; never nearer."""
+        sandbox = self._registry.living(id)
+        extend = sandbox.spec.extensions.get(RENEW) if sandbox is not None else None
+        if sandbox is None or sandbox.expires_at is None or not extend or not extend.isdigit():
+            return
+        later = datetime.now(UTC) + timedelta(seconds=int(extend))
+        if (later - sandbox.expires_at).total_seconds() > RENEW_STEP_S:
+            self._registry.change(id, expires_at=later)
+            self._expiry.watch(id, later)
 
     def _fail(self, id: str, reason: str) -> None:
-        sandbox = self._registry.living(id)
-        if sandbox is not None:
-            self._registry.change(id, State.FAILED, reason=reason)
-            self._tasks.start(f"remove {id}", self._worker.destroy(id))
+        if self._registry.living(id) is not None:
+            self._end(id, State.FAILED, reason)
+            self._removals.later(id)
 
-    def _is_current(self, id: str, at: float) -> bool:
-        sandbox = self._registry.living(id)
-        return sandbox is not None and sandbox.expires_at is not None and sandbox.expires_at.timestamp() == at
-
-    async def _expire(self, id: str) -> None:
-        sandbox = self._registry.living(id)
-        if sandbox is not None:
-            self._registry.change(id, State.TERMINATED, reason="its time to live ended")
-            self._tasks.start(f"expire {id}", self._worker.destroy(id))
+    def _expire(self, id: str) -> None:
+        if self._registry.living(id) is not None:
+            self._end(id, State.TERMINATED, "its time to live ended")
+            self._removals.later(id)
 
     async def _follow_host(self) -> None:
         async for event in self._worker.events():
-            self._heard(event)
+            try:
+                self._heard(event)
+            except Exception:
+                log.exception("what the host said of %s was not understood: %s", event.id, event.kind)
 
     def _heard(self, event: WorkerEvent) -> None:
         if event.kind == "recorded":
@@ -416,10 +352,6 @@ class Lifecycle:
         told = {"sandbox_name": sandbox.name, "mode": sandbox.spec.recording.mode}
         started = (sandbox.started_at or sandbox.created_at).timestamp()
         self._events.emit("recorded", sandbox.id, sandbox.tenant, **told, started_at=started, **event.detail)
-
-    def living(self, principal: Principal) -> Sequence[Sandbox]:
-        """The tenant's sandboxes that have not ended."""
-        return tuple(self._registry.all(principal.tenant))
 
     async def _retain(self) -> None:
         while True:

@@ -1,25 +1,27 @@
 """Warm pools: sandboxes of one kind that already run, with their start-up done, to be claimed by creates.
 
-A pool keeps `minimum` ready. A claim takes the oldest, gives it the name, labels and time to live asked for, and the
-pool makes another. What cannot be changed on a running sandbox (its resources, volumes) is the pool's.
+A pool keeps `minimum` ready, and never more than `maximum`. A claim takes the oldest, gives it the name, labels, time to
+live, environment, limits and network asked for, and the pool makes another. What cannot be changed on a running sandbox
+(its image, volumes, user, entry process) is the pool's.
 """
 
+import asyncio
 import json
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from pydantic import TypeAdapter
 from sqlalchemy import delete, insert, select, update
 
+from talon_server.control.events import Event, Events
 from talon_server.control.lifecycle import Lifecycle
 from talon_server.control.principals import Principal
 from talon_server.control.requests import CreateRequest
 from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
-from talon_server.model.sandbox import Sandbox, SandboxSpec
+from talon_server.model.sandbox import Sandbox, SandboxSpec, State
 from talon_server.store.database import Database
 from talon_server.store.tables import pools as table
 from talon_server.worker.port import WorkerPort
@@ -28,6 +30,8 @@ log = logging.getLogger(__name__)
 
 LABEL = "talon.pool"
 WARM_TIMEOUT_S = 300.0
+FIRST_RETRY_S = 1.0
+LAST_RETRY_S = 60.0
 _SPEC = TypeAdapter(SandboxSpec)
 
 
@@ -47,7 +51,16 @@ class Pool:
 class Pools:
     """All pools and their ready sandboxes."""
 
-    def __init__(self, database: Database, lifecycle: Lifecycle, worker: WorkerPort, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        database: Database,
+        lifecycle: Lifecycle,
+        worker: WorkerPort,
+        events: Events,
+        tasks: Tasks,
+        *,
+        first_retry_s: float = FIRST_RETRY_S,
+    ) -> None:
         self._database = database
         self._lifecycle = lifecycle
         self._worker = worker
@@ -55,6 +68,8 @@ class Pools:
         self._pools: dict[tuple[str, str], Pool] = {}
         self._ready: dict[tuple[str, str], deque[str]] = {}
         self._filling: set[tuple[str, str]] = set()
+        self._first_retry_s = first_retry_s
+        events.listen(self._heard)
 
     async def open(self) -> None:
         """Read the pools, take the ready sandboxes that an earlier server left, fill up."""
@@ -65,8 +80,8 @@ class Pools:
                 pool = Pool(row["name"], row["tenant"], spec=spec, created_at=row["created_at"], **told)
                 self._pools[pool.tenant, pool.name] = pool
         for key, pool in self._pools.items():
-            owner = Principal("", pool.tenant, f"pool {pool.name}")
-            found, _ = self._lifecycle.list(owner, labels={LABEL: pool.name}, limit=1000)
+            states = (State.RUNNING,)
+            found, _ = self._lifecycle.list(_owner(pool), labels={LABEL: pool.name}, states=states, limit=1000)
             self._ready[key] = deque(sandbox.id for sandbox in reversed(found))
             self._fill(pool)
 
@@ -111,6 +126,9 @@ class Pools:
             where = (table.c.name == name) & (table.c.tenant == pool.tenant)
             connection.execute(update(table).where(where).values(spec=_told(pool)))
         self._pools[pool.tenant, name] = pool
+        ready = self._ready[pool.tenant, name]
+        for id in [ready.pop() for _ in range(len(ready) - pool.maximum)]:
+            self._tasks.start(f"shrink pool {name}", self._lifecycle.delete(principal, id))
         self._fill(pool)
         return pool
 
@@ -125,21 +143,32 @@ class Pools:
 
     async def claim(self, principal: Principal, request: CreateRequest) -> Sandbox:
         """A sandbox of the pool the request names; one made on the spot when none is ready. Raises pool_not_found."""
+        if (known := self._lifecycle.repeated(principal, request)) is not None:
+            return known
         pool = self.get(principal, request.pool)
         ready = self._ready[pool.tenant, pool.name]
         while ready:
             id = ready.popleft()
-            self._fill(pool)
             try:
-                return await self._lifecycle.adopt_from_pool(principal, id, request)
+                return await self._lifecycle.take_from_pool(principal, id, request)
             except TalonError as error:
+                if error.code == "name_taken":
+                    ready.appendleft(id)
+                    raise
                 log.info("sandbox %s of pool %s is not usable: %s", id, pool.name, error)
+            finally:
+                self._fill(pool)
         self._fill(pool)
-        return await self._lifecycle.create(principal, replace(request, pool="", spec=self._merged(pool, request.spec)))
+        return await self._lifecycle.create(principal, _beyond(pool, request))
 
-    def _merged(self, pool: Pool, asked: SandboxSpec) -> SandboxSpec:
-        env: Mapping[str, str] = {**pool.spec.env, **asked.env}
-        return replace(pool.spec, env=env, network=asked.network if asked.network.rules else pool.spec.network)
+    def _heard(self, event: Event) -> None:
+        """One that ended while it waited is replaced."""
+        if event.kind != "state" or event.detail["state"] not in ("stopped", "failed", "terminated"):
+            return
+        for key, ready in self._ready.items():
+            if key[0] == event.tenant and event.sandbox_id in ready:
+                ready.remove(event.sandbox_id)
+                self._fill(self._pools[key])
 
     def _fill(self, pool: Pool) -> None:
         key = (pool.tenant, pool.name)
@@ -148,24 +177,33 @@ class Pools:
             self._tasks.start(f"fill pool {pool.name}", self._fill_up(key))
 
     async def _fill_up(self, key: tuple[str, str]) -> None:
+        """Make what is missing, one after another; wait ever longer while that fails."""
+        wait_s = self._first_retry_s
         try:
             while (pool := self._pools.get(key)) is not None and len(self._ready[key]) < pool.minimum:
-                owner = Principal("", pool.tenant, f"pool {pool.name}")
-                request = CreateRequest(spec=pool.spec, labels={LABEL: pool.name})
-                sandbox = await self._lifecycle.create(owner, request)
                 try:
-                    await self._warm(pool, sandbox)
-                except TalonError:
-                    await self._lifecycle.delete(owner, sandbox.id)
-                    raise
-                if key in self._ready:
-                    self._ready[key].append(sandbox.id)
-                else:
-                    await self._lifecycle.delete(owner, sandbox.id)
-        except TalonError as error:
-            log.warning("pool %s could not be filled: %s", key[1], error)
+                    await self._add(key, pool)
+                    wait_s = self._first_retry_s
+                except TalonError as error:
+                    log.warning("pool %s could not be filled, it is tried again: %s", key[1], error)
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(wait_s * 2, LAST_RETRY_S)
         finally:
             self._filling.discard(key)
+
+    async def _add(self, key: tuple[str, str], pool: Pool) -> None:
+        owner = _owner(pool)
+        sandbox = await self._lifecycle.create(owner, CreateRequest(spec=pool.spec, labels={LABEL: pool.name}))
+        try:
+            await self._warm(pool, sandbox)
+        except BaseException:
+            await self._lifecycle.delete(owner, sandbox.id)
+            raise
+        now = self._pools.get(key)
+        if now is None or now.created_at != pool.created_at or not self._lifecycle.get(owner, sandbox.id).live:
+            await self._lifecycle.delete(owner, sandbox.id)
+        else:
+            self._ready[key].append(sandbox.id)
 
     async def _warm(self, pool: Pool, sandbox: Sandbox) -> None:
         """Run the pool's start-up command. Raises create_failed when it fails."""
@@ -175,6 +213,23 @@ class Pools:
         if code != 0:
             reason = f"the pool's start-up command ended with {code}"
             raise TalonError("create_failed", reason, cause=output[-400:].strip())
+
+
+def _owner(pool: Pool) -> Principal:
+    return Principal("", pool.tenant, f"pool {pool.name}")
+
+
+def _beyond(pool: Pool, request: CreateRequest) -> CreateRequest:
+    """What to make when the pool has none ready: its kind of sandbox, with what is asked beside."""
+    asked = request.spec
+    told = {name: value for name, value in asdict(asked.resources).items() if value}
+    spec = replace(
+        pool.spec,
+        env={**pool.spec.env, **asked.env},
+        resources=replace(pool.spec.resources, **told),
+        network=pool.spec.network if "network" in request.unasked else asked.network,
+    )
+    return replace(request, pool="", spec=spec, unasked=frozenset())
 
 
 def _told(pool: Pool) -> str:

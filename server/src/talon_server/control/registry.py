@@ -3,10 +3,12 @@
 Only `lifecycle` and what it is made of call it. Invariant: memory holds exactly the rows that have not ended.
 """
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from talon_server.control.events import Events
@@ -15,6 +17,7 @@ from talon_server.model.sandbox import Sandbox, State, may
 from talon_server.store.sandboxes import SandboxStore
 
 _ENDED = (State.FAILED, State.TERMINATED)
+_ROWS = 500
 
 
 class Registry:
@@ -46,19 +49,27 @@ class Registry:
         self._index(sandbox)
 
     def release(self, id: str) -> None:
-        """Forget a sandbox that never came to be; its row, if it has one, ends as failed."""
+        """Forget a sandbox that never came to be, unless it has a row."""
         sandbox = self._living.get(id)
         if sandbox is not None and id in self._unsaved:
             self._unindex(sandbox)
+
+    def settle(self, id: str, state: State, reason: str) -> None:
+        """Write what the host shows after a restart, whatever led there."""
+        self._write(self._living[id], state, {"reason": reason} if reason else {})
 
     def change(self, id: str, state: State | None = None, **fields: Any) -> Sandbox:
         """Write a change, then show it. Raises invalid_transition, sandbox_not_found."""
         before = self._living.get(id)
         if before is None:
             raise TalonError("sandbox_not_found", f"there is no sandbox {id}")
+        if state is not None and state is not before.state and not may(before.state, state):
+            raise TalonError("invalid_transition", f"a sandbox that is {before.state} cannot become {state}")
+        return self._write(before, state, fields)
+
+    def _write(self, before: Sandbox, state: State | None, fields: dict[str, Any]) -> Sandbox:
+        id = before.id
         if state is not None and state is not before.state:
-            if not may(before.state, state):
-                raise TalonError("invalid_transition", f"a sandbox that is {before.state} cannot become {state}")
             fields |= {"state": state, "changed_at": datetime.now(UTC)}
             if state in _ENDED:
                 fields["ended_at"] = fields["changed_at"]
@@ -66,10 +77,9 @@ class Registry:
         if after.name != before.name and after.name and (after.tenant, after.name) in self._names:
             raise TalonError("name_taken", f"a sandbox named {after.name!r} exists already")
         self._save(after)
+        self._unindex(before)
         if after.live:
             self._index(after)
-        else:
-            self._unindex(after)
         if state is not None and state is not before.state:
             self._events.emit("state", id, after.tenant, state=str(state), reason=after.reason)
         return after
@@ -102,7 +112,7 @@ class Registry:
     def by_idempotency(self, tenant: str, key: str) -> Sandbox | None:
         """The sandbox made with this key, living or ended."""
         id = self._keys.get((tenant, key))
-        return self._living.get(id) if id in self._living else self._store.by_idempotency(tenant, key)
+        return self._living[id] if id in self._living else self._store.by_idempotency(tenant, key)
 
     def list(
         self,
@@ -115,7 +125,7 @@ class Registry:
         cursor: str,
     ) -> tuple[list[Sandbox], str | None]:
         """Newest first; `cursor` continues after the last of the page before. No states: those that live."""
-        before, last = _position(cursor)
+        position = _position(cursor)
         wanted = tuple(states) or tuple(state for state in State if state not in _ENDED)
 
         def matches(sandbox: Sandbox) -> bool:
@@ -125,15 +135,24 @@ class Registry:
                 and all(sandbox.labels.get(key) == value for key, value in labels.items())
             )
 
-        found = [one for one in self.all(tenant) if matches(one) and _order(one) < (before, last)]
+        found = [one for one in self.all(tenant) if matches(one) and _order(one) < position]
         ended = [state for state in wanted if state in _ENDED]
         if ended:
-            rows = self._store.ended(tenant=tenant, states=ended, before=before, id=last, limit=limit + 1)
-            found += [one for one in rows if matches(one)]
+            found += islice(filter(matches, self._ended(tenant, ended, position)), limit + 1)
         found.sort(key=_order, reverse=True)
         page = found[:limit]
         more = len(found) > limit
         return page, f"{_order(page[-1])[0]!r}:{page[-1].id}" if more and page else None
+
+    def _ended(self, tenant: str, states: Sequence[State], position: tuple[float, str]) -> Iterator[Sandbox]:
+        """Ended ones, newest creation first, read from the store as far as they are taken."""
+        while True:
+            before, last = position
+            rows = self._store.ended(tenant=tenant, states=states, before=before, id=last, limit=_ROWS)
+            yield from rows
+            if len(rows) < _ROWS:
+                return
+            position = _order(rows[-1])
 
     def forget_ended(self, older_than_s: float) -> int:
         """Drop the rows of sandboxes that ended long ago."""
@@ -160,9 +179,12 @@ def _order(sandbox: Sandbox) -> tuple[float, str]:
 
 def _position(cursor: str) -> tuple[float, str]:
     if not cursor:
-        return float("inf"), ""
+        return math.inf, ""
     at, _, id = cursor.partition(":")
     try:
-        return float(at), id
-    except ValueError as error:
-        raise TalonError("invalid_request", "the cursor is not one that this server gave") from error
+        seconds = float(at)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise TalonError("invalid_request", "the cursor is not one that this server gave")
+    return seconds, id

@@ -29,12 +29,12 @@ class State(StrEnum):
 TRANSITIONS: Mapping[State, frozenset[State]] = MappingProxyType(
     {
         State.PENDING: frozenset({State.RUNNING, State.FAILED, State.TERMINATED}),
-        State.STARTING: frozenset({State.RUNNING, State.FAILED, State.TERMINATED}),
+        State.STARTING: frozenset({State.RUNNING, State.STOPPED, State.FAILED, State.TERMINATED}),
         State.RUNNING: frozenset(
             {State.PAUSING, State.PAUSED, State.STOPPING, State.STOPPED, State.FAILED, State.TERMINATED}
         ),
         State.PAUSING: frozenset({State.PAUSED, State.RUNNING, State.FAILED, State.TERMINATED}),
-        State.PAUSED: frozenset({State.RESUMING, State.RUNNING, State.FAILED, State.TERMINATED}),
+        State.PAUSED: frozenset({State.RESUMING, State.RUNNING, State.STOPPING, State.FAILED, State.TERMINATED}),
         State.RESUMING: frozenset({State.RUNNING, State.PAUSED, State.FAILED, State.TERMINATED}),
         State.STOPPING: frozenset({State.STOPPED, State.FAILED, State.TERMINATED}),
         State.STOPPED: frozenset({State.STARTING, State.FAILED, State.TERMINATED}),

@@ -4,6 +4,7 @@ SQLite in WAL mode; calls are short and made on the event loop's thread. Used by
 on it. Invariant: each call is one transaction.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,8 +25,13 @@ class Database:
 
     @classmethod
     def open(cls, home: Path) -> "Database":
-        """The database of a server's home, migrated to this version."""
-        database = cls(f"sqlite:///{home / 'talon.db'}")
+        """The database of a server's home, migrated to this version; its files are the owner's alone."""
+        path = home / "talon.db"
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+            if file.exists():
+                file.chmod(0o600)
+        database = cls(f"sqlite:///{path}")
         database.migrate()
         return database
 

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -85,6 +85,7 @@ class Host:
         self._by_address: dict[IPv4Address, Client] = {}
         self._facts = facts
         self._running: dict[str, Shell] = {}
+        self._removing: dict[str, asyncio.Task[None]] = {}
         self._events: asyncio.Queue[WorkerEvent] = asyncio.Queue()
 
     async def start(self) -> list[Observed]:
@@ -134,14 +135,16 @@ class Host:
     async def create(self, id: str, token: str, spec: SandboxSpec, image_id: str) -> Started:
         clock = _Clock()
         layers, config = self._images.layers(image_id), self._images.config(image_id)
+        if (removing := self._removing.get(id)) is not None:
+            await asyncio.wait([removing])
         known = self._disk.has(id)
         async with AsyncExitStack() as undo:
+            if not known:
+                undo.push_async_callback(self._disk.remove, id)
             shell, pooled = await self._pool.take()
             undo.push_async_callback(self._abandon, shell)
             clock.lap("shell_ms")
             upper = await self._disk.upper(id, spec.resources.disk_bytes)
-            if not known:
-                undo.push_async_callback(self._disk.remove, id)
             shell.cgroup.limit(spec.resources)
             self._walls.apply(shell.slot, spec.network)
             clock.lap("limits_ms")
@@ -277,7 +280,13 @@ class Host:
             await self._recorder.flush(shell)
             await self._abandon(shell)
             self._end_recording(id, shell, "destroyed")
-        self._tasks.start(f"remove {id}", self._disk.remove(id))
+        if id not in self._removing:
+            self._removing[id] = self._tasks.start(f"remove {id}", self._disk.remove(id))
+            self._removing[id].add_done_callback(lambda _: self._removing.pop(id, None))
+
+    async def sweep(self, keep: Collection[str]) -> None:
+        for id in set(self._disk.known()) - {*keep, *self._running}:
+            self._tasks.start(f"sweep the files of {id}", self._disk.remove(id))
 
     async def pause(self, id: str) -> None:
         await self._shell(id).cgroup.freeze(True)
@@ -292,6 +301,10 @@ class Host:
         shell = self._shell(id)
         shell.cgroup.limit(resources)
         await ask(shell.control_socket, {"op": "settings", "limits": limits(resources)})
+
+    async def set_environment(self, id: str, env: Mapping[str, str], image_id: str) -> None:
+        whole = {**self._images.config(image_id).env, **env}
+        await ask(self._shell(id).control_socket, {"op": "settings", "env": whole})
 
     async def set_network(self, id: str, policy: NetworkPolicy) -> None:
         shell = self._shell(id)

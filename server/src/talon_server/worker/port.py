@@ -4,7 +4,7 @@
 where it can be: destroying what is gone succeeds. Errors are `TalonError`s.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -79,6 +79,12 @@ class WorkerPort(Protocol):
     async def resize(self, id: str, resources: Resources) -> None: ...
 
     async def set_network(self, id: str, policy: NetworkPolicy) -> None: ...
+
+    async def set_environment(self, id: str, env: Mapping[str, str], image_id: str) -> None:
+        """Give the commands to come these variables, beside the image's."""
+
+    async def sweep(self, keep: Collection[str]) -> None:
+        """Remove, in the background, the files of all sandboxes but these and those that run."""
 
     async def snapshot(self, id: str, snapshot_id: str) -> int:
         """Freeze the sandbox's file system as `snapshot_id` (usable as image_id); returns its size in bytes."""

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from talon_server.api.v2 import models_gen as models
-from talon_server.control.lifecycle import IDLE
+from talon_server.control.creation import IDLE
 from talon_server.control.requests import CreateRequest
 from talon_server.egress.addresses import parse_network
 from talon_server.errors import TalonError
