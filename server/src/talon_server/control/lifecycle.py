@@ -200,7 +200,8 @@ class Lifecycle:
 
     async def _fit(self, sandbox: Sandbox, request: CreateRequest) -> Sandbox:
         """Apply what a claim asks beyond its pool: environment, limits, network."""
-        asked, spec = request.spec, sandbox.spec
+        asked = request.spec
+        spec = replace(sandbox.spec, extensions={**sandbox.spec.extensions, **asked.extensions})
         if asked.env:
             spec = replace(spec, env={**spec.env, **asked.env})
             await self._worker.set_environment(sandbox.id, spec.env, sandbox.image_id)

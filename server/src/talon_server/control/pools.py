@@ -147,7 +147,7 @@ class Pools:
             return known
         pool = self.get(principal, request.pool)
         ready = self._ready[pool.tenant, pool.name]
-        while ready:
+        while ready and self._fits(pool, request.spec):
             id = ready.popleft()
             try:
                 return await self._lifecycle.take_from_pool(principal, id, request)
@@ -160,6 +160,12 @@ class Pools:
                 self._fill(pool)
         self._fill(pool)
         return await self._lifecycle.create(principal, _beyond(pool, request))
+
+    def _fits(self, pool: Pool, asked: SandboxSpec) -> bool:
+        """Can what is asked be had of a sandbox that runs already?"""
+        if asked.snapshot or asked.volumes:
+            return False
+        return not asked.image or self._lifecycle.check_image(asked) == self._lifecycle.check_image(pool.spec)
 
     def _heard(self, event: Event) -> None:
         """One that ended while it waited is replaced."""
@@ -223,8 +229,13 @@ def _beyond(pool: Pool, request: CreateRequest) -> CreateRequest:
     """What to make when the pool has none ready: its kind of sandbox, with what is asked beside."""
     asked = request.spec
     told = {name: value for name, value in asdict(asked.resources).items() if value}
+    started_from = pool.spec if not (asked.image or asked.snapshot) else asked
     spec = replace(
         pool.spec,
+        image=started_from.image,
+        snapshot=started_from.snapshot,
+        volumes=(*pool.spec.volumes, *asked.volumes),
+        extensions={**pool.spec.extensions, **asked.extensions},
         env={**pool.spec.env, **asked.env},
         resources=replace(pool.spec.resources, **told),
         network=pool.spec.network if "network" in request.unasked else asked.network,

@@ -5,7 +5,7 @@ handlers so that they read as the protocol and nothing else.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
@@ -13,11 +13,13 @@ from urllib.parse import parse_qs
 from pydantic import BaseModel, ValidationError
 
 from talon_server.control.principals import Principal
+from talon_server.lib.race import Interrupted, unless
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 
 NOBODY = Principal("", "", "nobody")
 _BODY_LIMIT = 4 * 1024 * 1024
@@ -94,6 +96,18 @@ class Request:
     def one(self, name: str) -> str | None:
         values = self.query().get(name)
         return values[-1] if values else None
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` gives; it is cancelled when the client hangs up. For use once the body was read."""
+
+        async def gone() -> None:
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+
+        try:
+            return await unless(gone(), work)
+        except Interrupted as error:
+            raise Problem(400, "INVALID_REQUEST", "The client hung up before the answer.") from error
 
     async def body(self) -> bytes:
         """The whole body; 413 above 4 MiB."""

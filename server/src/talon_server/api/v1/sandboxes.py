@@ -39,8 +39,10 @@ class SandboxRoutes:
             idempotency=request.text("idempotency-key")[:200],
             fingerprint=hashlib.sha256(raw).hexdigest(),
             pool=body.pool_ref or "",
+            unasked=frozenset({"recording"} if body.network_policy is not None else {"recording", "network"}),
         )
-        made = await self._lifecycle.create(request.principal, asked)
+        create = self._services.pools.claim if asked.pool else self._lifecycle.create
+        made = await request.unless_gone(create(request.principal, asked))
         return Reply(202, shapes.created(made), {"Location": f"/v1/sandboxes/{made.id}"})
 
     async def list(self, request: Request) -> Reply:

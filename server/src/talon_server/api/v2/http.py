@@ -4,10 +4,11 @@ A handler is `async (Call) -> Response`; `endpoint` makes a Starlette endpoint o
 every error becomes `{code, message, cause, remedy, retryable, request_id}` with the catalogue's status.
 """
 
+import asyncio
 import difflib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,9 +19,13 @@ from starlette.responses import Response, StreamingResponse
 from talon_server.api.services import Services
 from talon_server.control.principals import Principal
 from talon_server.errors import TalonError
+from talon_server.lib.companion import Companion
+from talon_server.lib.race import Interrupted, unless
 
 log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
+KEEP_ALIVE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,18 @@ class Call:
             raise _misread(error, model) from error
         except (ValueError, RecursionError) as error:
             raise TalonError("invalid_request", "the body is not JSON", cause=str(error)[:200]) from error
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` gives; it is cancelled when the client hangs up. For use once the body was read."""
+
+        async def gone() -> None:
+            while (await self.request.receive())["type"] != "http.disconnect":
+                pass
+
+        try:
+            return await unless(gone(), work)
+        except Interrupted as error:
+            raise TalonError("invalid_request", "the client hung up before the answer") from error
 
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -146,13 +163,30 @@ def lines(items: AsyncIterator[Mapping[str, Any]], request: Request) -> Response
 
 
 def server_sent(items: AsyncIterator[tuple[str, int, Mapping[str, Any]]]) -> Response:
-    """Server-sent events of (event, id, data)."""
+    """Server-sent events of (event, id, data), with a sign of life when there are none for a while."""
+
+    async def read(into: asyncio.Queue[bytes | None]) -> None:
+        try:
+            async for kind, sequence, data in items:
+                text = json.dumps(data, separators=(",", ":"))
+                await into.put(f"event: {kind}\nid: {sequence}\ndata: {text}\n\n".encode())
+        except Exception:
+            log.exception("unexpected error in a stream of events")
+        await into.put(None)
 
     async def write() -> AsyncIterator[bytes]:
         yield b": open\n\n"
-        async for kind, sequence, data in items:
-            text = json.dumps(data, separators=(",", ":"))
-            yield f"event: {kind}\nid: {sequence}\ndata: {text}\n\n".encode()
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(100)
+        async with Companion(read(queue)):
+            while True:
+                try:
+                    async with asyncio.timeout(KEEP_ALIVE_S):
+                        event = await queue.get()
+                except TimeoutError:
+                    event = b": alive\n\n"
+                if event is None:
+                    return
+                yield event
 
     return StreamingResponse(write(), media_type="text/event-stream", headers=_UNBUFFERED)
 

@@ -71,6 +71,39 @@ class RecordingMode(BaseModel):
     strict: bool | None = None
 
 
+class Hook(BaseModel):
+    model_config = ConfigDict(
+        extra='forbid',
+    )
+    command: Annotated[list[str], Field(min_length=1)]
+    timeout_s: Annotated[
+        int | None, Field(description='60 unless told', ge=1, le=10800)
+    ] = None
+
+
+class PeriodicHook(BaseModel):
+    model_config = ConfigDict(
+        extra='forbid',
+    )
+    name: Annotated[str, Field(max_length=63)]
+    schedule: Annotated[
+        str,
+        Field(description='Five cron fields, or @every 30s', examples=['*/5 * * * *']),
+    ]
+    command: Annotated[list[str], Field(min_length=1)]
+    timeout_s: Annotated[
+        int | None, Field(description='60 unless told', ge=1, le=300)
+    ] = None
+
+
+class Lifecycle(BaseModel):
+    model_config = ConfigDict(
+        extra='forbid',
+    )
+    pre_start: Hook | None = None
+    periodic: Annotated[list[PeriodicHook] | None, Field(max_length=16)] = None
+
+
 class SandboxCreate(BaseModel):
     model_config = ConfigDict(
         extra='forbid',
@@ -101,7 +134,7 @@ class SandboxCreate(BaseModel):
     network: Network | None = None
     volumes: Annotated[list[VolumeMount] | None, Field(max_length=32)] = None
     recording: RecordingMode | None = None
-    lifecycle: dict[str, Any] | None = None
+    lifecycle: Lifecycle | None = None
     secure_access: bool | None = None
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -11,13 +12,16 @@ from starlette.routing import Route
 from talon_server.api.services import Services
 from talon_server.api.v2 import models_gen as models
 from talon_server.api.v2.http import Call, endpoint, lines, reply, server_sent, told
-from talon_server.api.v2.shapes import create_request, network, network_body, sandbox_body
+from talon_server.api.v2.shapes import create_request, network, network_body, refuse_with_pool, sandbox_body
 from talon_server.control.events import Event
 from talon_server.control.requests import CreateRequest
 from talon_server.egress.decisions import Decision, Decisions
 from talon_server.errors import TalonError
+from talon_server.lib.companion import Companion
 from talon_server.model.sandbox import Sandbox, State
 from talon_server.model.units import parse_duration
+
+log = logging.getLogger(__name__)
 
 _WAIT_S = 60.0
 _BATCH_AT_ONCE = 32
@@ -40,14 +44,15 @@ async def create(call: Call) -> Response:
     timeout_s = call.seconds("wait_timeout_s") or _WAIT_S
     try:
         async with asyncio.timeout(timeout_s):
-            sandbox = await _create(call, request)
+            sandbox = await call.unless_gone(_create(call, request))
     except TimeoutError as error:
-        raise TalonError("wait_timeout", f"the sandbox did not run within {timeout_s:g} s; it was undone") from error
+        raise TalonError("wait_timeout", f"the sandbox did not run within {timeout_s:g} s") from error
     return reply(sandbox_body(sandbox), 201, {"Location": f"/v2/sandboxes/{sandbox.id}"})
 
 
 async def _create(call: Call, request: CreateRequest) -> Sandbox:
     if request.pool:
+        refuse_with_pool(request.spec)
         return await call.services.pools.claim(call.principal, request)
     return await call.services.lifecycle.create(call.principal, request)
 
@@ -155,14 +160,21 @@ async def batch(call: Call) -> Response:
             try:
                 sandbox = await _create(call, request)
                 done.put_nowait({"index": index, "sandbox": sandbox_body(sandbox)})
-            except TalonError as error:
-                done.put_nowait({"index": index, "error": told(error, call.request.scope.get("request_id"))})
+            except Exception as error:
+                known = error if isinstance(error, TalonError) else TalonError("internal")
+                if known is not error:
+                    log.exception("sandbox %s of a batch could not be made", index)
+                done.put_nowait({"index": index, "error": told(known, call.request.scope.get("request_id"))})
 
-    async def results() -> AsyncIterator[Mapping[str, Any]]:
-        gate, done = asyncio.Semaphore(_BATCH_AT_ONCE), asyncio.Queue[Mapping[str, Any]]()
+    async def each(done: asyncio.Queue[Mapping[str, Any]]) -> None:
+        gate = asyncio.Semaphore(_BATCH_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for index in range(body.count):
                 group.create_task(one(index, gate, done))
+
+    async def results() -> AsyncIterator[Mapping[str, Any]]:
+        done = asyncio.Queue[Mapping[str, Any]]()
+        async with Companion(each(done)):
             for _ in range(body.count):
                 yield await done.get()
 
@@ -206,13 +218,19 @@ async def events(call: Call) -> Response:
     """Of one sandbox, or of all of the tenant."""
     ref = call.request.path_params.get("id")
     sandbox_id = call.services.lifecycle.get(call.principal, ref).id if ref else None
-    since = call.number("since", 0, most=1 << 53)
+    since = call.number("since", 0, most=1 << 53) or _last_event(call)
 
     async def stream() -> AsyncIterator[tuple[str, int, Mapping[str, Any]]]:
         async for event in call.services.events.follow(since, tenant=call.principal.tenant, sandbox_id=sandbox_id):
             yield event.kind, event.sequence, _event(event)
 
     return server_sent(stream())
+
+
+def _last_event(call: Call) -> int:
+    """Where a client that comes back wants to go on (`Last-Event-ID` of the standard for event streams)."""
+    given = call.request.headers.get("last-event-id", "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 17 else 0
 
 
 def _event(event: Event) -> Mapping[str, Any]:

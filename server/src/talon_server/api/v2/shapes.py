@@ -4,6 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
+from talon_server.api.v1.hooks import entrypoint
+from talon_server.api.v1.schemas import Hooks
 from talon_server.api.v2 import models_gen as models
 from talon_server.control.creation import IDLE
 from talon_server.control.requests import CreateRequest
@@ -12,6 +16,9 @@ from talon_server.errors import TalonError
 from talon_server.model.network import Action, Mode, NetworkPolicy, Rule
 from talon_server.model.sandbox import Recording, Resources, Sandbox, SandboxSpec, VolumeMount
 from talon_server.model.units import parse_duration, parse_size
+
+IDLE_ENTRYPOINT = ("tail", "-f", "/dev/null")
+"""What hooks are started before when there is no entry process."""
 
 
 def create_request(
@@ -30,14 +37,15 @@ def create_request(
         env=_environment(body.env or {}),
         user=body.user or "",
         workdir=_absolute(body.workdir or "", "workdir"),
-        entrypoint=tuple(body.entrypoint) if body.entrypoint else None,
+        entrypoint=_entrypoint(body),
         network=network(body.network),
         volumes=tuple(_mount(mount) for mount in body.volumes or ()),
         recording=_recording(body.recording),
         extensions=_extensions(body),
         hostname=body.name.replace("_", "-").replace(".", "-") if body.name else "",
-        lifecycle=body.lifecycle or {},
+        lifecycle=body.lifecycle.model_dump(exclude_none=True) if body.lifecycle else {},
     )
+    unasked = {"network": body.network is None, "recording": body.recording is None or body.recording.mode is None}
     return CreateRequest(
         spec=spec,
         name=body.name or "",
@@ -48,7 +56,44 @@ def create_request(
         queue_timeout_s=queue_timeout_s,
         wait=wait,
         pool=body.pool or "",
+        unasked=frozenset(name for name, left_out in unasked.items() if left_out),
     )
+
+
+def refuse_with_pool(spec: SandboxSpec) -> None:
+    """Raises invalid_request when a request names a pool and something that only the pool decides."""
+    fixed = ("image", "snapshot", "volumes", "user", "workdir", "entrypoint")
+    asked = [name for name in fixed if getattr(spec, name)]
+    if asked:
+        raise TalonError("invalid_request", f"{asked[0]} is decided by the pool; leave it out, or leave the pool out")
+
+
+def _entrypoint(body: models.SandboxCreate) -> tuple[str, ...] | None:
+    """The entry process with its hooks around it, None for none. Raises invalid_request."""
+    asked = tuple(body.entrypoint) if body.entrypoint else None
+    if body.lifecycle is None:
+        return asked
+    first = body.lifecycle.pre_start
+    try:
+        hooks = Hooks.model_validate(
+            {
+                "preStart": _hook(first) if first is not None else None,
+                "periodic": [
+                    {**_hook(hook), "name": hook.name, "schedule": hook.schedule}
+                    for hook in body.lifecycle.periodic or ()
+                ],
+            }
+        )
+    except ValidationError as error:
+        first_error = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first_error["loc"])
+        raise TalonError("invalid_request", f"lifecycle.{where}: {first_error['msg']}") from error
+    return entrypoint(hooks, asked or IDLE_ENTRYPOINT)
+
+
+def _hook(hook: models.Hook | models.PeriodicHook) -> dict[str, Any]:
+    told = {"command": hook.command, "timeoutSeconds": hook.timeout_s}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _extensions(body: models.SandboxCreate) -> dict[str, str]:
