@@ -41,6 +41,7 @@ from talon_server.store.sandboxes import SandboxStore
 from talon_server.worker.assembly import HostOptions, open_host
 from talon_server.worker.disk import Disk
 from talon_server.worker.images.store import ImageStore
+from talon_server.worker.port import WorkerPort
 from talon_server.worker.recordings import Recordings
 from talon_server.worker.volumes import Volumes
 
@@ -63,9 +64,32 @@ def agent_binary(config: Config) -> Path:
 
 @asynccontextmanager
 async def open_services(config: Config) -> AsyncIterator[Services]:
-    """All services, with the host adopted and the pool filling."""
+    """All services on this machine, with its sandboxes adopted and the pool filling."""
     config.home.mkdir(mode=0o711, parents=True, exist_ok=True)
     config.home.chmod(0o711)
+    disk = await Disk.open(config.home, config.disk_image_bytes)
+    images = ImageStore.open(config.home, disk, config.images.aliases)
+    volumes = Volumes(disk, config.volumes.host_allow)
+    files = Recordings.at(config.home)
+    options = HostOptions(
+        home=config.home,
+        agent=agent_binary(config),
+        runtime=config.runtime,
+        network=config.network.addresses,
+        nameservers=config.network.resolvers,
+        pool_min=config.pool.minimum,
+        pool_max=config.pool.maximum,
+    )
+    async with open_host(options, images, disk, volumes, files) as host:
+        async with assemble(config, host, images, volumes, files) as services:
+            yield services
+
+
+@asynccontextmanager
+async def assemble(
+    config: Config, worker: WorkerPort, images: ImageStore, volumes: Volumes, files: Recordings
+) -> AsyncIterator[Services]:
+    """All services over one worker, whatever it is."""
     async with AsyncExitStack() as stack:
         database = Database.open(config.home)
         stack.callback(database.close)
@@ -73,32 +97,27 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
         stack.callback(audit.close)
         keys = Keys(database)
         keys.ensure_first(config.home / "admin.key")
-        disk = await Disk.open(config.home, config.disk_image_bytes)
-        images = ImageStore.open(config.home, disk, config.images.aliases)
-        volumes = Volumes(disk, config.volumes.host_allow)
-        options = HostOptions(
-            home=config.home,
-            agent=agent_binary(config),
-            runtime=config.runtime,
-            network=config.network.addresses,
-            nameservers=config.network.resolvers,
-            pool_min=config.pool.minimum,
-            pool_max=config.pool.maximum,
-        )
-        files = Recordings.at(config.home)
-        host = await stack.enter_async_context(open_host(options, images, disk, volumes, files))
         tasks = await stack.enter_async_context(Tasks("control"))
         events = Events()
-        registry = Registry(SandboxStore(database), events)
-        lifecycle = Lifecycle(config, registry, host, images, events, tasks)
-        recordings = RecordingService(database, files, lifecycle, host, events, tasks, config.retention)
+        lifecycle = Lifecycle(config, Registry(SandboxStore(database), events), worker, images, events, tasks)
+        recordings = RecordingService(database, files, lifecycle, worker, events, tasks, config.retention)
         await lifecycle.open()
-        snapshots = Snapshots(database, lifecycle, host, images)
-        pools = Pools(database, lifecycle, host, events, tasks)
+        pools = Pools(database, lifecycle, worker, events, tasks)
         await pools.open()
-        works = ImageService(images, tasks)
-        named = VolumeService(volumes, lifecycle, tasks)
-        yield Services(config, lifecycle, keys, events, host, images, works, named, snapshots, pools, recordings, audit)
+        yield Services(
+            config=config,
+            lifecycle=lifecycle,
+            keys=keys,
+            events=events,
+            worker=worker,
+            images=images,
+            image_works=ImageService(images, tasks),
+            volumes=VolumeService(volumes, lifecycle, tasks),
+            snapshots=Snapshots(database, lifecycle, worker, images),
+            pools=pools,
+            recordings=recordings,
+            audit=audit,
+        )
 
 
 def application(services: Services) -> tuple[Callable[[Scope, Receive, Send], Awaitable[None]], Gateway]:

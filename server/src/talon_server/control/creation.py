@@ -7,6 +7,7 @@ fails or is cancelled on the way leaves neither a row nor anything on the host. 
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -146,13 +147,12 @@ class Creation:
         return failure
 
     async def _make(self, sandbox: Sandbox, request: CreateRequest) -> Sandbox:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
+        begun = time.perf_counter()
         asked_s = request.queue_timeout_s
         timeout_s = self._config.limits.queue_timeout_s if asked_s is None else asked_s
         try:
             async with self.admission.place(sandbox.tenant, timeout_s):
-                queued = loop.time()
+                queued = time.perf_counter()
                 if self._registry.living(sandbox.id) is None:
                     raise TalonError("sandbox_not_found", "the sandbox was deleted before it was made")
                 started = await self._worker.create(sandbox.id, sandbox.token, sandbox.spec, sandbox.image_id)
@@ -161,7 +161,7 @@ class Creation:
             self.admission.freed()
             raise
         try:
-            return self._runs(sandbox, started, queue_s=queued - begun, total_s=loop.time() - begun)
+            return self._runs(sandbox, started, queue_s=queued - begun, total_s=time.perf_counter() - begun)
         except BaseException:
             self._registry.release(sandbox.id)
             self._removals.later(sandbox.id)
@@ -169,11 +169,10 @@ class Creation:
 
     async def again(self, sandbox: Sandbox) -> Sandbox:
         """Start a sandbox that was stopped and is `starting` now; it is stopped again when that fails."""
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
+        begun = time.perf_counter()
         try:
             async with self.admission.place(sandbox.tenant, self._config.limits.queue_timeout_s):
-                queued = loop.time()
+                queued = time.perf_counter()
                 started = await self._worker.create(sandbox.id, sandbox.token, sandbox.spec, sandbox.image_id)
         except BaseException:
             if self._registry.living(sandbox.id) is not None:
@@ -181,7 +180,7 @@ class Creation:
             raise
         if self._registry.living(sandbox.id) is None:
             self._removals.later(sandbox.id)
-        return self._runs(sandbox, started, queue_s=queued - begun, total_s=loop.time() - begun)
+        return self._runs(sandbox, started, queue_s=queued - begun, total_s=time.perf_counter() - begun)
 
     def _runs(self, sandbox: Sandbox, started: Started, *, queue_s: float, total_s: float) -> Sandbox:
         timings: Mapping[str, float] = {
