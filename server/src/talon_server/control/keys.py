@@ -37,8 +37,9 @@ class KeyRecord:
 class Keys:
     """All keys."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, reload_s: float = RELOAD_S) -> None:
         self._database = database
+        self._reload_s = reload_s
         self._by_hash: dict[str, KeyRecord] = {}
         self._principals: dict[str, Principal] = {}
         self._load()
@@ -64,7 +65,7 @@ class Keys:
 
     def _record(self, digest: str) -> KeyRecord | None:
         """From memory; else from the database, where `talon-server keys` may have put it, at most five times a second."""
-        if digest not in self._by_hash and time.monotonic() - self._loaded >= RELOAD_S:
+        if digest not in self._by_hash and time.monotonic() - self._loaded >= self._reload_s:
             self._load()
         return self._by_hash.get(digest)
 
