@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from ._async.files import AsyncFiles as AsyncFiles
     from ._async.process import AsyncProcess as AsyncProcess
     from ._async.sandbox import AsyncSandbox as AsyncSandbox
+    from ._async.terminal import AsyncTerminal as AsyncTerminal
     from ._sync.client import Client as Client
     from ._sync.files import Files as Files
     from ._sync.process import Process as Process
     from ._sync.sandbox import Sandbox as Sandbox
+    from ._sync.terminal import Terminal as Terminal
     from .errors import AuthError as AuthError
     from .errors import CommandError as CommandError
     from .errors import ConfigError as ConfigError
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from .models import Result as Result
     from .models import SandboxInfo as SandboxInfo
     from .models import Snapshot as Snapshot
+    from .models import TerminalInfo as TerminalInfo
     from .models import Transfer as Transfer
     from .models import Volume as Volume
     from .retry import RetryPolicy as RetryPolicy
@@ -59,14 +62,16 @@ _HOMES = {
     "_async.files": "AsyncFiles",
     "_async.process": "AsyncProcess",
     "_async.sandbox": "AsyncSandbox",
+    "_async.terminal": "AsyncTerminal",
     "_sync.client": "Client",
     "_sync.files": "Files",
     "_sync.process": "Process",
     "_sync.sandbox": "Sandbox",
+    "_sync.terminal": "Terminal",
     "errors": "AuthError CommandError ConfigError ConflictError InvalidRequestError NetworkError NotFoundError "
     "PermissionDeniedError QuotaError RateLimitError ServerError TalonError TalonTimeoutError TransferError",
-    "models": "ApiKey FileInfo Image LogChunk Match Metrics Pool Port ProcessInfo Result SandboxInfo Snapshot Transfer "
-    "Volume",
+    "models": "ApiKey FileInfo Image LogChunk Match Metrics Pool Port ProcessInfo Result SandboxInfo Snapshot "
+    "TerminalInfo Transfer Volume",
     "retry": "RetryPolicy",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -175,6 +175,26 @@ class Image:
 
 
 @dataclass(frozen=True)
+class TerminalInfo:
+    """A terminal of a sandbox; `output_offset` counts all bytes it has shown so far."""
+
+    id: str
+    command: str = ""
+    cwd: str | None = None
+    user: str | None = None
+    pid: int = 0
+    state: str = "running"
+    exit_code: int | None = None
+    cols: int = 80
+    rows: int = 24
+    clients: int = 0
+    output_offset: int = 0
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
 class Volume:
     """Named storage that outlives sandboxes."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
@@ -14,12 +15,18 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound="_Context")
+Lock = asyncio.Lock
 
 
 class _Context(Protocol):
     async def __aenter__(self) -> Any: ...
 
     async def __aexit__(self, *exc: Any) -> None: ...
+
+
+def now() -> float:
+    """Seconds of a clock that only goes forward."""
+    return time.monotonic()
 
 
 async def sleep(seconds: float) -> None:

@@ -113,6 +113,12 @@ class AsyncTransport:
         """Close all connections; a later call opens new ones."""
         await self._pool.aclose()
 
+    def socket_address(self, path: str, query: Query) -> tuple[str, dict[str, str]]:
+        """URL and headers of a WebSocket at this path."""
+        headers = {name.decode(): value.decode() for name, value in self._headers if name == b"Authorization"}
+        server = self.server.replace("http", "ws", 1).rstrip("/")
+        return f"{server}{path}{_query(query)}", headers
+
     async def json(self, call: Call) -> Any:
         """Send a call and give the JSON of its answer (None for an empty one)."""
         answer = await self._send(call)

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Lock = threading.Lock
+
+
+def now() -> float:
+    """Seconds of a clock that only goes forward."""
+    return time.monotonic()
 
 
 def sleep(seconds: float) -> None:

@@ -13,12 +13,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..errors import CommandError, NotFoundError
-from ..models import Metrics, Port, Result, SandboxInfo, Snapshot, parse
+from ..models import Metrics, Port, Result, SandboxInfo, Snapshot, TerminalInfo, parse
 from ..spec import Command, CreateOptions, Duration, command, duration, exec_body, network, seconds
 from .concurrency import pending
 from .files import Files
 from .output import Collector, output_events, whole_result
 from .process import Process, process
+from .terminal import Terminal, list_terminals, open_terminal
 from .transport import Call, escape
 
 if TYPE_CHECKING:
@@ -240,6 +241,37 @@ class Sandbox:
         """All background commands, ended ones too."""
         answer = self._transport.json(Call("GET", f"{self._path}/processes"))
         return [process(self._transport, self._path, item) for item in answer["items"]]
+
+    def terminal(
+        self,
+        cols: int = 80,
+        rows: int = 24,
+        command: Command | None = None,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> Terminal:
+        """Start a program (a shell, if none is named) on a new terminal and attach to it."""
+        body: dict[str, Any] = {"cols": cols, "rows": rows, "cwd": cwd, "env": dict(env) if env else None, "user": user}
+        if command is not None:
+            body["command"] = command if isinstance(command, str) else builtins.list(command)
+        given = {name: value for name, value in body.items() if value is not None}
+        return open_terminal(self._transport, self._path, given)
+
+    def attach(self, terminal_id: str, *, since: int = 0, viewer: bool = False, takeover: bool = False) -> Terminal:
+        """Attach to a terminal: its output from byte `since` on (of the last MiB), then what comes.
+
+        One client holds a terminal and may type: ConflictError if there is one, unless `takeover` or `viewer`.
+        """
+        call = Call("GET", f"{self._path}/terminals/{escape(terminal_id)}")
+        terminal = Terminal(self._transport, self._path, parse(TerminalInfo, self._transport.json(call)))
+        terminal.attach(since=since, viewer=viewer, takeover=takeover)
+        return terminal
+
+    def terminals(self) -> builtins.list[TerminalInfo]:
+        """All terminals, ended ones too."""
+        return list_terminals(self._transport, self._path)
 
     def metrics(self) -> Metrics:
         """What it uses now."""
