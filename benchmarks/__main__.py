@@ -9,6 +9,7 @@ from tests.framework.platform import Platform, home
 
 from .figures import Figure, host, save, table, worse
 from .measures import MEASURES, phases, tti
+from .scale import endurance
 
 BASELINE = Path(__file__).with_name("baseline.json")
 
@@ -20,6 +21,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--docker", action="store_true", help="beside `docker run` too, where an engine answers")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures with the host's description")
     parser.add_argument("--check", action="store_true", help="fail when a ratio is a quarter worse than baseline.json")
+    parser.add_argument("--endurance", type=float, metavar="MINUTES", help="create and destroy for so long, at the end")
     chosen = parser.parse_args()
     if unknown := set(chosen.measures) - set(MEASURES):
         parser.error(f"no measure is called {', '.join(sorted(unknown))}")
@@ -38,6 +40,9 @@ def main() -> int:
         for name in chosen.measures or measures:
             print(f"measuring {name} …", flush=True)
             figures += measures[name](platform, 20 if chosen.short else 100)
+        if chosen.endurance:
+            print(f"measuring endurance for {chosen.endurance:g} min …", flush=True)
+            figures += endurance(platform, chosen.endurance)
     print(table(figures))
     if chosen.json:
         save(figures, chosen.json)

@@ -20,6 +20,7 @@ from tests.framework.platform import Platform
 from . import peers
 from .figures import Figure, figure
 from .peers import milliseconds
+from .scale import SCALE
 
 
 def _opensandbox(platform: Platform) -> SandboxSync:
@@ -108,16 +109,11 @@ def density(platform: Platform, rounds: int) -> Iterator[Figure]:
     for sandbox in made:
         sandbox.run("true")
     grown = (peers.resident(platform.pid) - before) / 2**20 / count
-    agents = [peers.resident(pid) / 2**20 for pid in _agents(platform)]
+    agents = [peers.resident(pid) / 2**20 for pid in peers.agents(platform)]
     for sandbox in made:
         sandbox.destroy()
     yield figure("agent of an idle sandbox", agents, "MiB")
     yield figure("server, per sandbox", [grown], "MiB")
-
-
-def _agents(platform: Platform) -> list[int]:
-    claimed = (platform.home / "run" / "shells").glob("*/claim.json")
-    return [int((claim.parent / "pid").read_text()) for claim in claimed]
 
 
 def churn(platform: Platform, rounds: int) -> Iterator[Figure]:
@@ -185,6 +181,7 @@ MEASURES: dict[str, Callable[[Platform, int], Iterator[Figure]]] = {
     "churn": churn,
     "growth": growth,
     "client": client,
+    **SCALE,
 }
 
 
