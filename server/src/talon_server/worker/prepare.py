@@ -11,6 +11,7 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+NETNS = Path("/run/netns")
 CGROUPS = Path("/sys/fs/cgroup")
 MODULES = ("overlay", "veth", "dummy", "nf_tables", "nf_conntrack", "nfnetlink_log", "loop", "btrfs")
 _NEIGHBOURS = "net/ipv4/neigh/default/gc_thresh"
@@ -29,7 +30,7 @@ SYSCTLS = {
 
 def prepare() -> list[str]:
     """Make the host ready; returns (and logs) what was changed and what could not be."""
-    told = [*_modules(), *_sysctls(), *_hugetlb(), *_favor_moves()]
+    told = [*_modules(), *_sysctls(), *_hugetlb(), *_favor_moves(), *_namespaces_mount()]
     for line in told:
         log.info("host: %s", line)
     return told
@@ -112,6 +113,24 @@ def _favor_moves() -> Iterator[str]:
             yield f"remounted {place} with favordynmods"
             return
     yield f"could not remount the control groups with favordynmods: {failed}"
+
+
+def _namespaces_mount() -> Iterator[str]:
+    """Make the place of named network namespaces a mount, as ip-netns(8) does, so that the helper can let go of it."""
+    NETNS.mkdir(exist_ok=True)
+    # Path.is_mount sees no bind mount of a directory on its own file system; another one each time would double them all.
+    if _mounted(NETNS):
+        return
+    for step in (("--bind", str(NETNS), str(NETNS)), ("--make-shared", str(NETNS))):
+        if failed := _run("mount", *step):
+            yield f"could not make {NETNS} a mount: {failed}"
+            return
+    yield f"made {NETNS} a mount"
+
+
+def _mounted(place: Path) -> bool:
+    with open("/proc/self/mountinfo") as mounts:
+        return any(line.split(" ", 5)[4] == str(place) for line in mounts)
 
 
 def _run(*command: str) -> str | None:
