@@ -33,6 +33,7 @@ from talon_server.control.registry import Registry
 from talon_server.control.snapshots import Snapshots
 from talon_server.control.volumes import VolumeService
 from talon_server.errors import TalonError
+from talon_server.gateway.listener import bounded
 from talon_server.gateway.relay import Gateway, request_id_of
 from talon_server.gateway.upgrade import upgrades
 from talon_server.lib.tasks import Tasks
@@ -167,7 +168,7 @@ async def serve(config: Config) -> None:
             host=listen.host,
             port=listen.port,
             loop="none",
-            http="httptools",
+            http=bounded(),
             ws=upgrades(gateway),  # type: ignore[arg-type]  # uvicorn takes any protocol factory here
             lifespan="off",
             access_log=False,

@@ -13,6 +13,7 @@ import uvicorn
 
 from talon_server.errors import TalonError
 from talon_server.gateway.access import Located
+from talon_server.gateway.listener import HEAD_S, bounded
 from talon_server.gateway.relay import Gateway
 from talon_server.gateway.upgrade import upgrades
 
@@ -65,15 +66,15 @@ class _Directory:
 
 
 @contextlib.asynccontextmanager
-async def world(script: Script) -> AsyncIterator[World]:
-    """`script` plays the agent, once for each connection."""
+async def world(script: Script, *, head_s: float = HEAD_S) -> AsyncIterator[World]:
+    """`script` plays the agent, once for each connection; `head_s` bounds the time of a request's head."""
     with tempfile.TemporaryDirectory() as home:
         directory = _Directory(Path(home) / "agent.sock")
         gateway = Gateway(directory, egress=_egress, words=lambda error: (error.status, error.code), domain="box.test")
         listener = socket.create_server(("127.0.0.1", 0))
         made = directory.world = World(listener.getsockname()[1], gateway)
         agent = await asyncio.start_unix_server(_counted(script, made), directory.socket)
-        server = uvicorn.Server(_config(gateway))
+        server = uvicorn.Server(_config(gateway, head_s))
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(server.serve(sockets=[listener]))
             try:
@@ -88,7 +89,7 @@ async def world(script: Script) -> AsyncIterator[World]:
         listener.close()
 
 
-def _config(gateway: Gateway) -> uvicorn.Config:
+def _config(gateway: Gateway, head_s: float) -> uvicorn.Config:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and not await gateway(scope, receive, send):
             await send({"type": "http.response.start", "status": 418, "headers": [(b"content-length", b"0")]})
@@ -96,7 +97,7 @@ def _config(gateway: Gateway) -> uvicorn.Config:
 
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=bounded(head_s),  # type: ignore[arg-type]  # a protocol class serves too
         ws=upgrades(gateway),
         lifespan="off",
         log_level="critical",  # type: ignore[arg-type]

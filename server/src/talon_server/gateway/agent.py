@@ -17,6 +17,8 @@ from talon_server.gateway.heads import Ambiguous, framing
 
 _HIGH = 256 * 1024
 _LOW = 64 * 1024
+_MOST_HEAD = 512 * 1024
+"""Bytes of a response before its body, interim ones included: the agent's own bound for a program's head is a quarter."""
 
 
 class AgentGone(ConnectionError):
@@ -52,6 +54,7 @@ class AgentConnection(asyncio.Protocol):
         self._complete = False
         self._broken: str | None = None
         self._raw = False
+        self._head_bytes = 0
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -61,7 +64,7 @@ class AgentConnection(asyncio.Protocol):
         """Ready for the next exchange; `bodiless` for HEAD, whose response announces a length but has no body."""
         self._parser = httptools.HttpResponseParser(self)
         self._bodiless = bodiless
-        self._fields, self._head = [], None
+        self._fields, self._head, self._head_bytes = [], None, 0
         self._until_close = self._complete = self._keep_alive = False
 
     @property
@@ -180,6 +183,10 @@ class AgentConnection(asyncio.Protocol):
 
     def _parse(self, data: bytes) -> None:
         assert self._parser is not None
+        if self._head is None and self._head_bytes > _MOST_HEAD:
+            self._break("the agent's answer has no end of its head")
+            return
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:

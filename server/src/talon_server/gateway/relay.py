@@ -40,6 +40,8 @@ WAITING_PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta ht
 <title>Waiting for the server</title><style>body{font:16px system-ui;display:grid;place-items:center;height:90vh;color:#555}
 </style><p>Nothing listens on this port yet. This page tries again every second.</p></html>
 """
+_MOST_WORDS = 1 << 16
+"""Bytes of an error of the agent: programs in the sandbox can pretend to be it, so none is taken on trust."""
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
 
@@ -271,6 +273,8 @@ class _Answer:
         body = b""
         while data := await connection.chunk():
             body += data
+            if len(body) > _MOST_WORDS:
+                raise no_answer("its error has no end")
         content = b"text/html; charset=utf-8" if self._wants_page else b"application/json"
         body = WAITING_PAGE if self._wants_page else body
         fields = [(b"content-type", content), (b"content-length", b"%d" % len(body)), (b"retry-after", b"1")]
