@@ -1,10 +1,12 @@
 """T1: code in a sandbox reads or changes files of the host."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from talon_sandbox import Sandbox
+from tests.framework.platform import Platform
 from tests.security.conftest import Attack
 
 
@@ -77,3 +79,14 @@ fd = libc.open_by_handle_at(os.open("/", os.O_RDONLY), handle, os.O_RDONLY)
 print("refused" if fd < 0 else os.listdir(fd))
 """
     assert attack(["python3", "-c", code]).stdout == "refused\n"
+
+
+def test_users_of_the_host_cannot_reach_what_sandboxes_and_images_bring(platform: Platform, shared: Sandbox) -> None:
+    """Root in a sandbox may make a set-user-id program; on the disk it is the host root's, so nobody may get to it."""
+    shared.run(
+        "cp /bin/sh /workspace/own && chown 0:0 /workspace/own && chmod 4755 /workspace/own", user="root", check=True
+    )
+    for name in ("disk", "images"):
+        assert (platform.home / name).stat().st_mode & 0o077 == 0, name
+    if (platform.home / "disk").is_mount():
+        assert os.statvfs(platform.home / "disk").f_flag & os.ST_NOSUID

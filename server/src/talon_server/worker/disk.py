@@ -34,13 +34,15 @@ class Disk:
     @classmethod
     def _open(cls, home: Path, image_bytes: int) -> "Disk":
         root = home / "disk"
-        root.mkdir(mode=0o711, parents=True, exist_ok=True)
-        root.chmod(0o711)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         limited = True
         if not os.path.ismount(root) and not btrfs.is_btrfs(root):
             limited = _mount(home / "disk.img", root, image_bytes)
+        # What is set-user-id root inside a sandbox lies here as the host's root's: no user of the host may come near.
+        root.chmod(0o700)
         for name in ("sandboxes", "snapshots", "volumes"):
-            (root / name).mkdir(mode=0o711, exist_ok=True)
+            (root / name).mkdir(mode=0o700, exist_ok=True)
+            (root / name).chmod(0o700)
         return cls(root, limited=limited)
 
     async def upper(self, id: str, size_bytes: int) -> Path:
@@ -125,9 +127,8 @@ def _mount(image: Path, root: Path, image_bytes: int) -> bool:
     try:
         if not image.exists():
             _format(image, image_bytes)
-        subprocess.run(
-            ["mount", "-o", "loop,noatime,discard=async", str(image), str(root)], check=True, capture_output=True
-        )
+        options = "loop,noatime,nosuid,nodev,discard=async"
+        subprocess.run(["mount", "-o", options, str(image), str(root)], check=True, capture_output=True)
         subprocess.run(["btrfs", "quota", "enable", str(root)], check=True, capture_output=True)
     except subprocess.CalledProcessError as error:
         log.warning("no btrfs disk, so no disk limits: %s", error.stderr.decode(errors="replace").strip())

@@ -52,9 +52,10 @@ class ImageStore:
     def open(cls, home: Path, disk: Disk, aliases: Mapping[str, str]) -> "ImageStore":
         """The store of a home; what an interrupted import left is removed."""
         root = home / "images"
-        (root / "layers").mkdir(mode=0o711, parents=True, exist_ok=True)
+        (root / "layers").mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Layers bring set-user-id programs of whoever made them: no user of the host may come near.
         for place in (root, root / "layers"):
-            place.chmod(0o711)
+            place.chmod(0o700)
         for entry in root.iterdir():
             if entry.name.startswith("part-"):
                 shutil.rmtree(entry, ignore_errors=True)
