@@ -1,7 +1,8 @@
 """What a server holds of the host, and what of it no sandbox accounts for.
 
 A shell is a directory, an entry of the runtime and a control group, all of one name; each has a slot, a network namespace
-with a veth and a chain in the walls; each sandbox has a place on the disk. `strays` lists whatever has no partner.
+with a veth; each sandbox has a place on the disk. `strays` lists whatever has no partner. Rules of the walls belong to numbers of
+slots, not to sandboxes: they are bounded by their count and wait for the next slot of the number.
 """
 
 import json
@@ -34,17 +35,7 @@ def namespaces(platform: Platform) -> set[str]:
 
 def veths(platform: Platform) -> set[str]:
     listed = json.loads(subprocess.run(["ip", "-json", "link"], capture_output=True, text=True, check=True).stdout)
-    return {link["ifname"] for link in listed if link["ifname"].startswith(f"tl{platform.instance[:4]}")}
-
-
-def chains(platform: Platform) -> set[str]:
-    """The walls' chains of slots."""
-    command = ["nft", "--json", "list", "table", "inet", f"talon_{platform.instance}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return set()
-    names = {entry["chain"]["name"] for entry in json.loads(done.stdout)["nftables"] if "chain" in entry}
-    return {name for name in names if name.startswith("sb") and name[2:].isdigit()}
+    return {link["ifname"] for link in listed if link["ifname"].startswith(f"tl{platform.instance[:5]}")}
 
 
 def mounts(platform: Platform) -> list[str]:
@@ -63,15 +54,13 @@ def strays(platform: Platform) -> list[str]:
     """What is left over now; a create or destroy under way shows here too, so ask until it is empty."""
     living = shells(platform)
     slots = {name.rsplit("-", 1)[1] for name in namespaces(platform)}
-    host_side = {name for name in veths(platform) if name != f"tl{platform.instance[:6]}"}
     found = [
         *(f"runtime entry {name}" for name in runtime(platform) - living),
         *(f"control group {name}" for name in cgroups(platform) - living),
-        *(f"chain {name}" for name in chains(platform) - {f"sb{number}" for number in slots}),
         *(f"mount {name}" for name in mounts(platform)),
     ]
-    if len(host_side) != len(slots):
-        found.append(f"{len(host_side)} veths for {len(slots)} slots")
+    if len(veths(platform)) != len(slots):
+        found.append(f"{len(veths(platform))} veths for {len(slots)} slots")
     claimed = {_claimed(platform, name) for name in living} - {""}
     known = rows(platform)
     found += [f"shell of {name}" for name in claimed - known]
