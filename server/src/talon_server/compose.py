@@ -103,6 +103,7 @@ async def assemble(
         lifecycle = Lifecycle(config, Registry(SandboxStore(database), events), worker, images, events, tasks)
         recordings = RecordingService(database, files, lifecycle, worker, events, tasks, config.retention)
         await lifecycle.open()
+        images.protect(lambda: {sandbox.image_id for sandbox in lifecycle.all()})
         pools = Pools(database, lifecycle, worker, events, tasks)
         await pools.open()
         yield Services(

@@ -1,6 +1,7 @@
 """Snapshots: the files of a sandbox at one moment, from which others can start."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,6 +37,8 @@ class LayerBook(Protocol):
     def add_snapshot(self, snapshot_id: str, of_image: str) -> None: ...
 
     def remove_snapshot(self, snapshot_id: str) -> None: ...
+
+    def snapshots_over(self, snapshot_id: str) -> Sequence[str]: ...
 
 
 class Snapshots:
@@ -94,6 +97,8 @@ class Snapshots:
         snapshot = self.get(principal, ref)
         if self._lifecycle.uses_image(snapshot.id):
             raise TalonError("snapshot_in_use", f"sandboxes run from snapshot {snapshot.id}")
+        if over := self._layers.snapshots_over(snapshot.id):
+            raise TalonError("snapshot_in_use", f"snapshot {snapshot.id} has others over it: {', '.join(over)}")
         with self._database.begin() as connection:
             connection.execute(delete(table).where(table.c.id == snapshot.id))
         self._layers.remove_snapshot(snapshot.id)

@@ -1,15 +1,15 @@
 """The images of one host: layers unpacked once by digest, images that name them, and their other names.
 
 `<home>/images/layers/<digest>` holds a layer's files with the ids they have inside; `<home>/images/index.json` the
-images. A layer goes when no image and no sandbox uses it any more. Everything is made beside and renamed into place, so
+images. A layer goes when no image, no snapshot and no sandbox uses it any more: an image that was removed or replaced while
+sandboxes run from it stays, without its names, until they are gone. Everything is made beside and renamed into place, so
 a crash leaves at most a directory that the next start sweeps.
 """
 
 import json
 import shutil
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,8 @@ class ImageStore:
         self._aliases = aliases
         self._images: dict[str, Image] = {}
         self._snapshots: dict[str, dict[str, Any]] = {}
-        self._uses: Counter[str] = Counter()
+        self._removed: dict[str, Image] = {}
+        self._used: Callable[[], Set[str]] | None = None
         self._load()
 
     @classmethod
@@ -64,13 +65,16 @@ class ImageStore:
     def _load(self) -> None:
         index = self._root / "index.json"
         told = json.loads(index.read_text()) if index.exists() else {}
-        for entry in told.get("images", []):
-            image = Image(**{**entry, **{key: tuple(entry[key]) for key in ("layers", "entrypoint", "aliases")}})
-            self._images[image.name] = image
+        self._images = {image.name: image for image in map(_image, told.get("images", []))}
+        self._removed = {image.id: image for image in map(_image, told.get("removed", []))}
         self._snapshots = told.get("snapshots", {})
 
     def _save(self) -> None:
-        told = {"images": [asdict(image) for image in self._images.values()], "snapshots": self._snapshots}
+        told = {
+            "images": [asdict(image) for image in self._images.values()],
+            "removed": [asdict(image) for image in self._removed.values()],
+            "snapshots": self._snapshots,
+        }
         part = self._root / "index.part"
         part.write_text(json.dumps(told, indent=1))
         part.rename(self._root / "index.json")
@@ -96,8 +100,8 @@ class ImageStore:
     def layers(self, image_id: str) -> list[Path]:
         """Directories of an image or snapshot, topmost first. Raises image_not_found, snapshot_not_found."""
         if image_id in self._snapshots:
-            snapshot = self._snapshots[image_id]
-            return [self._disk.snapshot_layer(image_id), *(self._place(one) for one in snapshot["layers"])]
+            below = self.layers(self._snapshots[image_id]["over"])
+            return [self._disk.snapshot_layer(image_id), *below]
         return [self._place(digest) for digest in self._by_id(image_id).layers]
 
     def config(self, image_id: str) -> ImageConfig:
@@ -110,8 +114,10 @@ class ImageStore:
 
     def add(self, image: Image) -> Image:
         """Make an image known; one of the same name is replaced."""
+        replaced = self._images.get(image.name)
         self._images[image.name] = image
-        self._save()
+        if replaced is not None and replaced.id != image.id:
+            self._removed[replaced.id] = replaced
         self.sweep()
         return image
 
@@ -126,8 +132,8 @@ class ImageStore:
 
     def remove(self, name: str) -> None:
         """Forget an image; layers that something still uses stay. Raises image_not_found."""
-        del self._images[self.get(name).name]
-        self._save()
+        image = self._images.pop(self.get(name).name)
+        self._removed[image.id] = image
         self.sweep()
 
     def add_snapshot(self, snapshot_id: str, of_image: str) -> None:
@@ -138,29 +144,28 @@ class ImageStore:
         self._save()
 
     def remove_snapshot(self, snapshot_id: str) -> None:
+        """Forget a snapshot. Raises nothing when it is unknown."""
         self._snapshots.pop(snapshot_id, None)
-        self._save()
         self.sweep()
 
-    def retain(self, image_id: str) -> None:
-        """A sandbox uses an image's layers from now on."""
-        self._uses.update(self._digests(image_id))
+    def snapshots_over(self, snapshot_id: str) -> list[str]:
+        """The snapshots of sandboxes that ran from this one: they hold only what changed since."""
+        return [id for id, snapshot in self._snapshots.items() if snapshot["over"] == snapshot_id]
 
-    def release(self, image_id: str) -> None:
-        """A sandbox uses them no more."""
-        self._uses.subtract(self._digests(image_id))
-
-    def _digests(self, image_id: str) -> tuple[str, ...]:
-        if image_id in self._snapshots:
-            return tuple(self._snapshots[image_id]["layers"])
-        image = next((one for one in self._images.values() if one.id == image_id), None)
-        return image.layers if image is not None else ()
+    def protect(self, used: Callable[[], Set[str]]) -> None:
+        """Ask `used` for the ids of the images and snapshots that sandboxes run from, and keep those."""
+        self._used = used
+        self.sweep()
 
     def sweep(self) -> None:
-        """Remove layers that nothing uses."""
-        used = {digest for image in self._images.values() for digest in image.layers}
+        """Save, and remove what nothing uses. Removed images are all kept until `protect` told who uses them."""
+        if self._used is not None:
+            needed = self._used() | {snapshot["over"] for snapshot in self._snapshots.values()}
+            self._removed = {id: image for id, image in self._removed.items() if id in needed}
+        self._save()
+        kept = (*self._images.values(), *self._removed.values())
+        used = {digest for image in kept for digest in image.layers}
         used |= {digest for snapshot in self._snapshots.values() for digest in snapshot["layers"]}
-        used |= {digest for digest, count in self._uses.items() if count > 0}
         for entry in (self._root / "layers").iterdir():
             if entry.name not in used and not entry.name.startswith("part-"):
                 shutil.rmtree(entry, ignore_errors=True)
@@ -187,7 +192,7 @@ class ImageStore:
             made.rename(place)
 
     def _by_id(self, image_id: str) -> Image:
-        for image in self._images.values():
+        for image in (*self._images.values(), *self._removed.values()):
             if image.id == image_id:
                 return image
         raise TalonError("image_not_found", f"there is no image {image_id!r} here")
@@ -197,3 +202,7 @@ class ImageStore:
 
     def __iter__(self) -> Iterator[Image]:
         return iter(self.all())
+
+
+def _image(told: dict[str, Any]) -> Image:
+    return Image(**{**told, **{key: tuple(told[key]) for key in ("layers", "entrypoint", "aliases")}})
