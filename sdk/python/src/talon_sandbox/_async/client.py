@@ -22,6 +22,7 @@ from .concurrency import Defaults, gather, pending
 from .images import AsyncImages
 from .keys import AsyncKeys
 from .pools import AsyncPools
+from .recordings import AsyncAudit, AsyncRecordings
 from .sandbox import AsyncSandbox
 from .snapshots import AsyncSnapshots
 from .transport import AsyncTransport, Call, escape
@@ -51,6 +52,8 @@ class AsyncClient:
         self.snapshots = AsyncSnapshots(self.transport)
         self.pools = AsyncPools(self.transport)
         self.keys = AsyncKeys(self.transport)
+        self.recordings = AsyncRecordings(self.transport)
+        self.audit = AsyncAudit(self.transport)
         self._holders = 1
 
     @property

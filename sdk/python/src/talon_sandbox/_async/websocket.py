@@ -40,7 +40,7 @@ class AsyncSocket:
         try:
             connection = await connect(
                 url, additional_headers=headers, compression=None, max_size=None, open_timeout=OPEN_S, proxy=None
-            )
+            ).__aenter__()
         except InvalidStatus as error:
             answer = error.response
             names = {name.lower(): value for name, value in answer.headers.raw_items()}

@@ -23,6 +23,7 @@ from .concurrency import Defaults, gather, pending
 from .images import Images
 from .keys import Keys
 from .pools import Pools
+from .recordings import Audit, Recordings
 from .sandbox import Sandbox
 from .snapshots import Snapshots
 from .transport import Call, Transport, escape
@@ -52,6 +53,8 @@ class Client:
         self.snapshots = Snapshots(self.transport)
         self.pools = Pools(self.transport)
         self.keys = Keys(self.transport)
+        self.recordings = Recordings(self.transport)
+        self.audit = Audit(self.transport)
         self._holders = 1
 
     @property

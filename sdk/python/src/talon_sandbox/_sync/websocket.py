@@ -39,7 +39,7 @@ class Socket:
         try:
             connection = connect(
                 url, additional_headers=headers, compression=None, max_size=None, open_timeout=OPEN_S, proxy=None
-            )
+            ).__enter__()
         except InvalidStatus as error:
             answer = error.response
             names = {name.lower(): value for name, value in answer.headers.raw_items()}

@@ -31,9 +31,13 @@ COMMANDS = {
     "resume": ("lifecycle", "go on after pause"),
     "renew": ("lifecycle", "give a sandbox more time to live"),
     "spawn": ("processes", "start a command in the background"),
-    "ps": ("processes", "list a sandbox's background commands"),
+    "ps": ("processes", "list a sandbox's background commands and terminals"),
     "logs": ("processes", "show a background command's output"),
     "kill": ("processes", "end a background command"),
+    "pty": ("terminal", "open a terminal in a sandbox (ctrl-p ctrl-q leaves it)"),
+    "attach": ("terminal", "attach to a terminal, or look on"),
+    "recordings": ("recordings", "list, replay, check and export what sandboxes recorded"),
+    "audit": ("audit", "show who did what through the API"),
     "cp": ("copy", "copy files and directories into or out of a sandbox"),
     "fs": ("fs", "list, show, write and remove a sandbox's files"),
     "image": ("images", "manage images"),
@@ -49,7 +53,7 @@ COMMANDS = {
     "version": ("version", "show the versions of tsb and of the server"),
 }
 _SYNONYMS = {"list": "ls", "get": "info", "delete": "rm", "destroy": "rm"}
-_TAKES_ARGV = ("run", "spawn")
+_TAKES_ARGV = ("run", "spawn", "pty")
 _GLOBALS = ("--server", "--api-key", "--context", "--config")
 
 
@@ -172,7 +176,7 @@ def _without_command(arguments: list[str]) -> int:
 
 def _overview() -> str:
     lines = ["usage: tsb [--server URL] [--api-key KEY] [--context NAME] [--config FILE] COMMAND …", ""]
-    lines += [f"  {name:<9} {text}" for name, (_, text) in COMMANDS.items()]
+    lines += [f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join([*lines, "", "tsb COMMAND --help tells more. First steps: tsb run -- python3 -c 'print(1)'"])
 
 

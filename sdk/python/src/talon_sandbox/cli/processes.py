@@ -7,7 +7,7 @@ import base64
 import shlex
 import sys
 
-from ..models import ProcessInfo
+from ..models import ProcessInfo, TerminalInfo
 from .app import Session, UsageError
 from .arguments import add_command_options, chosen_command, each, environment, write_bytes
 from .output import add_format, age, show
@@ -64,11 +64,13 @@ def _spawn(session: Session) -> None:
 
 
 def _ps(session: Session) -> None:
-    found = [process.info for process in session.sandbox(session.options.sandbox).processes()]
+    sandbox = session.sandbox(session.options.sandbox)
+    found: list[ProcessInfo | TerminalInfo] = [process.info for process in sandbox.processes()]
+    found += sandbox.terminals()
     show(session.options.output, [_row(item) for item in found], _HEADER, [item.raw for item in found])
 
 
-def _row(info: ProcessInfo) -> tuple[object, ...]:
+def _row(info: ProcessInfo | TerminalInfo) -> tuple[object, ...]:
     command = info.command if isinstance(info.command, str) else shlex.join(info.command)
     return (
         info.id,
