@@ -9,9 +9,6 @@ from talon_server.model.ids import SANDBOX
 from talon_server.model.network import Action, Mode, NetworkPolicy
 from talon_server.model.sandbox import Resources, SandboxSpec
 
-RESERVED = "talon."
-"""How labels begin that only the server sets."""
-
 
 @dataclass(frozen=True, slots=True)
 class CreateRequest:
