@@ -123,3 +123,25 @@ def test_a_sealed_sandbox_has_no_names(make: Maker) -> None:
     sandbox: Sandbox = make(network={"mode": "sealed"})
     assert sandbox.run("getent ahosts example.com", timeout=60).exit_code != 0
     assert sandbox.run(["python3", "-c", CONNECT, "93.184.216.34", "80"], timeout=60).stdout.startswith("closed")
+
+
+def test_a_flood_of_questions_is_cut_before_it_reaches_the_resolver(attack: Attack) -> None:
+    code = """
+import socket, time
+resolver = open("/etc/resolv.conf").read().split()[1]
+link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+link.settimeout(5)
+link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+question = bytes.fromhex("123401000001000000000000") + b"\\x03foo\\x07invalid\\x00\\x00\\x01\\x00\\x01"
+begun = time.monotonic()
+while time.monotonic() < begun + 2:
+    link.sendto(question, (resolver, 53))
+answers, most = 0, 400 + 200 * (time.monotonic() - begun + 1)
+try:
+    while link.recv(4096):
+        answers += 1
+except TimeoutError:
+    pass
+print(0 < answers <= most, answers, most)
+"""
+    assert attack(["python3", "-c", code]).stdout.startswith("True")

@@ -7,6 +7,7 @@ connections, message sizes, and what may be said through names (`egress.budget`)
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
@@ -26,6 +27,8 @@ from talon_server.worker.walls import Walls
 IN_FLIGHT = 64
 """Questions of one sandbox at once; more are dropped, and its programs ask again."""
 CONNECTIONS = 256
+CONNECTIONS_EACH = 16
+"""Connections of all sandboxes, and of one."""
 IDLE_S = 10.0
 PLAIN_UDP_BYTES = 512
 
@@ -119,7 +122,7 @@ class Listener:
         self._tasks = tasks
         self._transport: asyncio.DatagramTransport | None = None
         self._server: asyncio.Server | None = None
-        self._connections = 0
+        self._connections: Counter[str] = Counter()
 
     async def open(self, address: str, port: int = upstream.PORT) -> None:
         """Listen on UDP and TCP. Raises OSError when the address is taken."""
@@ -145,18 +148,20 @@ class Listener:
         self._transport.sendto(fitted(answer, most_bytes(wire)), source)
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        source: str = writer.get_extra_info("peername")[0]
+        self._connections[source] += 1
         try:
-            if self._connections <= CONNECTIONS:
-                await self._converse(reader, writer)
+            if self._connections.total() <= CONNECTIONS and self._connections[source] <= CONNECTIONS_EACH:
+                await self._converse(reader, writer, source)
         except (OSError, TimeoutError, EOFError):
             pass
         finally:
-            self._connections -= 1
+            self._connections[source] -= 1
+            if not self._connections[source]:
+                del self._connections[source]
             writer.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        source = writer.get_extra_info("peername")[0]
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: str) -> None:
         while True:
             async with asyncio.timeout(IDLE_S):
                 wire = await upstream.read_frame(reader)

@@ -18,6 +18,8 @@ from talon_server.worker.slots import Plan, Slot
 
 CONNECTIONS = 4096
 """How many connections one sandbox may have tracked at once, so that it cannot fill the host's table for all."""
+QUESTIONS = "200/second burst 400 packets"
+"""What of a sandbox's packets reaches the resolver: beyond it the server would do nothing else than read them."""
 DEFAULT = NetworkPolicy()
 _COMPILED_DEFAULT = compile_policy(DEFAULT)
 
@@ -47,6 +49,7 @@ class Walls:
                 f"add set inet {table} own {{ type ifname . ipv4_addr; }}",
                 f"add map inet {table} chains {{ type ifname : verdict; }}",
                 f"add set inet {table} load {{ type ipv4_addr; size 65535; flags dynamic; }}",
+                f"add set inet {table} questions {{ type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m; }}",
                 f"add chain inet {table} forward {{ type filter hook forward priority filter; policy accept; }}",
                 f"add chain inet {table} input {{ type filter hook input priority filter; policy accept; }}",
                 f"add chain inet {table} output {{ type filter hook output priority filter; policy accept; }}",
@@ -81,6 +84,7 @@ class Walls:
         rules = {
             "input": (
                 "iifname . ip saddr != @own drop",
+                f"{dns} update @questions {{ ip saddr limit rate over {QUESTIONS} }} drop",
                 "ct state established,related accept",
                 f"ip daddr {gateway} {dns} accept",
                 f"ip daddr {gateway} icmp type echo-request limit rate 20/second accept",
