@@ -79,7 +79,8 @@ def _entry(
     services: Services, scope: Scope, target: str, status: int, headers: Mapping[bytes, bytes]
 ) -> Mapping[str, Any]:
     asked = first_values(scope["headers"])
-    key = asked.get(b"open-sandbox-api-key") or asked.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
+    bearer = asked.get(b"authorization", b"")
+    key = asked.get(b"open-sandbox-api-key") or (bearer[7:].strip() if bearer[:7].lower() == b"bearer " else b"")
     principal = services.keys.authenticate(key.decode("latin-1")) if key else None
     made = headers.get(b"location", b"").decode("latin-1").rpartition("/")[2]
     client = scope.get("client") or ("", 0)

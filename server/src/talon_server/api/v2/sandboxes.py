@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from starlette.responses import Response
@@ -54,6 +55,9 @@ async def _create(call: Call, request: CreateRequest) -> Sandbox:
     if request.pool:
         refuse_with_pool(request.spec)
         return await call.services.pools.claim(call.principal, request)
+    if request.spec.snapshot:
+        own = call.services.snapshots.get(call.principal, request.spec.snapshot)
+        request = replace(request, spec=replace(request.spec, snapshot=own.id))
     return await call.services.lifecycle.create(call.principal, request)
 
 
