@@ -87,12 +87,16 @@ def test_rm_goes_on_after_a_missing_one(server: ReplayServer, capfdbinary: Captu
 def test_background_commands(server: ReplayServer, capfdbinary: Captured) -> None:
     server.on("POST", f"{SB}/processes", as_json(PROCESS, 201))
     server.on("GET", f"{SB}/processes", as_json({"items": [PROCESS]}))
+    terminal = {"id": "term_1", "command": "top", "state": "running"}
+    server.on("GET", f"{SB}/terminals", as_json({"items": [terminal]}))
     server.on("GET", f"{SB}/processes/proc_1", as_json(PROCESS))
     server.on("GET", f"{SB}/processes/proc_1/logs", as_events(piece("stdout", b"up\n"), ending(0)))
     server.on("DELETE", f"{SB}/processes/proc_1", Reply(204))
     assert run(["spawn", "demo", "python3 -m http.server 8000"]) == 0
     assert capfdbinary.readouterr().out == b"proc_1\n"
-    assert run(["ps", "demo"]) == 0 and b"sleep 9" in capfdbinary.readouterr().out
+    assert run(["ps", "demo"]) == 0
+    listed = capfdbinary.readouterr().out
+    assert b"sleep 9" in listed and b"term_1" in listed
     assert run(["logs", "-f", "demo", "proc_1"]) == 0 and capfdbinary.readouterr().out == b"up\n"
     assert run(["kill", "demo", "proc_1"]) == 0
 
