@@ -16,8 +16,8 @@ from control.world import run
 from talon_server.api.v2.app import build
 
 API: dict[str, Any] = yaml.safe_load((Path(__file__).parents[3] / "api" / "openapi.yaml").read_text())
-UNSPECIFIED = {"/docs", "/openapi.json", "/docs/openapi.json"}
-UNSERVED = {("POST", "/v2/images:push"), ("POST", "/v2/images:build"), ("GET", "/v2/recordings/{}/export")}
+UNSPECIFIED = {"/docs", "/openapi.json", "/docs/openapi.json", "/recordings/{id}", "/recordings/assets/{name}"}
+UNSERVED = {("POST", "/v2/images:push"), ("POST", "/v2/images:build")}
 """Specified for clients, and answered with not_found until the server has them."""
 
 

@@ -67,6 +67,7 @@ class MemoryHost:
     calls: Counter[str] = field(default_factory=Counter)
     ran: list[tuple[str, str]] = field(default_factory=list)
     decisions: Decisions = field(default_factory=Decisions)
+    recordings: dict[str, str] = field(default_factory=dict)
     told: "asyncio.Queue[WorkerEvent]" = field(default_factory=asyncio.Queue)
 
     async def _act(self, op: str) -> None:
@@ -152,7 +153,7 @@ class MemoryHost:
         return 0, ""
 
     def recording(self, id: str) -> str:
-        return ""
+        return self.recordings.get(id, "")
 
     async def record(self, id: str, kind: str, fields: Mapping[str, Any]) -> None: ...
 

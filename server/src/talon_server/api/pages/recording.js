@@ -161,12 +161,21 @@ function play(opened, at, run = true) {
   if (state.terminal !== opened.id) {
     if (state.player) state.player.dispose();
     $("player").replaceChildren();
+    if (typeof AsciinemaPlayer === "undefined") return plain(opened);
     const options = { idleTimeLimit: 2, fit: "width", preload: true, markers: markers(opened) };
     state.player = AsciinemaPlayer.create({ data: cast(opened) }, $("player"), options);
     state.terminal = opened.id;
     for (const button of $("terminals").children) button.setAttribute("aria-pressed", String(button.dataset.terminal === opened.id));
   }
   state.player.seek(Math.max(0, at)).then(() => { if (run) state.player.play(); });
+}
+
+// The terminal's text, where the server has no player installed.
+function plain(opened) {
+  const text = state.records.filter((record) => record.id === opened.id && record.kind === "term.out").map(textOf).join("");
+  $("player").hidden = true;
+  $("output").hidden = false;
+  $("output").textContent = "(no player is installed on the server; the text alone)\n\n" + text.replace(/\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*(\x07|\x1b\\)|[()][A-Z0-9]|.)/g, "");
 }
 
 function cast(opened) {

@@ -15,7 +15,7 @@ from swagger_ui_bundle import swagger_ui_path
 
 from talon_server.api.metrics import Metrics
 from talon_server.api.services import Services
-from talon_server.api.v2 import audit, host, images, kept, recordings, sandboxes
+from talon_server.api.v2 import audit, host, images, kept, pages, recordings, sandboxes
 from talon_server.api.v2.http import failure
 from talon_server.errors import TalonError
 
@@ -43,6 +43,7 @@ def build(services: Services) -> ASGIApp:
         *kept.routes(services),
         *audit.routes(services),
         *recordings.routes(services),
+        *pages.routes(services),
         *host.routes(services, Metrics(services.events)),
         Mount("/docs/assets", StaticFiles(directory=swagger_ui_path)),
     ]

@@ -12,7 +12,8 @@ from talon_server.api.services import Services
 from talon_server.api.v2 import models_gen as models
 from talon_server.api.v2.http import Call, endpoint, reply, server_sent
 from talon_server.api.v2.shapes import time
-from talon_server.control.recordings import RecordingInfo
+from talon_server.control.principals import Principal
+from talon_server.control.recordings import RecordingInfo, RecordingService
 from talon_server.errors import TalonError
 from talon_server.model.recording import cast
 
@@ -30,14 +31,19 @@ async def list_all(call: Call) -> Response:
 async def get(call: Call) -> Response:
     recordings = call.services.recordings
     info = recordings.get(call.principal, call.path("id"))
-    found, head, signed = await recordings.verify(call.principal, info.id)
+    return reply(await described(recordings, call.principal, info))
+
+
+async def described(recordings: RecordingService, principal: Principal, info: RecordingInfo) -> dict[str, Any]:
+    """A recording as JSON, with what a check of it finds and its terminals."""
+    found, head, signed = await recordings.verify(principal, info.id)
     sound = found.sound and (info.closed_at is None or signed)
     reason = found.reason or (None if sound else "the signature does not hold")
     bad = {"bad_record": found.bad_record, "bad_offset": found.bad_offset}
     told = {name: getattr(head, name) for name in head.__slots__} if head is not None else None
     terminals = await asyncio.to_thread(_terminals, recordings.files.records(info.id))
     shape = _shape(info) | {"records": found.records, "verified": sound, "reason": reason, "head": told, **bad}
-    return reply({**shape, "terminals": terminals})
+    return {**shape, "terminals": terminals}
 
 
 async def patch(call: Call) -> Response:
