@@ -40,6 +40,9 @@ pub struct Settings {
     pub extensions: serde_json::Map<String, serde_json::Value>,
     pub exec_envs_file: Option<String>,
     pub limits: Limits,
+    pub hardening: Hardening,
+    /// Answer on 127.0.0.1:44772 inside the sandbox too.
+    pub loopback: bool,
     /// Tree of processes not sealed off: for the agent's own tests on hosts that cannot seal.
     pub mode: String,
 }
@@ -52,6 +55,16 @@ pub struct Record {
     pub strict: bool,
     /// What must not appear in the recording.
     pub secrets: Vec<String>,
+}
+
+/// What processes of the sandbox must do without, beyond the usual.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub struct Hardening {
+    /// "none": not even root has any.
+    pub capabilities: String,
+    /// Only what lies in these directories, and in the usual ones of `seal`, can be changed; none: no such limit.
+    pub writable: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]

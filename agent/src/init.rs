@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -18,10 +19,12 @@ use tokio::task::LocalSet;
 use crate::agent::{Agent, Settings};
 use crate::commands::process::{Input, Process, Spec};
 use crate::error::{Error, Result};
-use crate::{control, environment, http, router, seal, sys};
+use crate::{control, environment, http, loopback, router, seal, sys};
 
 const HTTP_FD: i32 = 3;
 const CONTROL_FD: i32 = 4;
+/// What clients of the execd protocol look for as the first process.
+const NAME: &CStr = c"execd";
 /// So long without a request the agent counts as idle.
 const QUIET: Duration = Duration::from_secs(2);
 const DEFAULT_GRACE: Duration = Duration::from_secs(2);
@@ -51,6 +54,7 @@ pub fn main() -> u8 {
 }
 
 fn run() -> io::Result<u8> {
+    sys::set_name(NAME)?;
     sys::set_undumpable()?;
     let http = UnixListener::from(sys::inherit(HTTP_FD)?);
     let control = sys::inherit(CONTROL_FD)?;
@@ -150,6 +154,10 @@ impl Init {
         self.agent.replace(Some(agent.clone()));
         self.start_entrypoint(&agent)?;
         tokio::task::spawn_local(rest_when_quiet(agent.clone()));
+        if agent.settings.borrow().loopback {
+            // A program of the image may have the port: then it is not ours to answer there.
+            tokio::task::spawn_local(loopback::serve(agent.clone()));
+        }
         let handle = Rc::new(move |request| router::answer(agent.clone(), request));
         tokio::task::spawn_local(http::listener::serve(listener, handle));
         Ok(())

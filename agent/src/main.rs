@@ -14,6 +14,7 @@ mod host;
 mod http;
 mod init;
 mod isolated;
+mod loopback;
 mod metrics;
 mod ports;
 mod proxy;
@@ -30,6 +31,7 @@ mod sys_caps;
 mod sys_files;
 mod sys_host;
 mod sys_isolate;
+mod sys_landlock;
 mod sys_mount;
 mod sys_paths;
 mod sys_pty;
@@ -46,6 +48,7 @@ fn main() -> std::process::ExitCode {
         Some("init") => init::main(),
         Some("host") => host::main(args),
         Some("place") => host::place::main(args),
+        Some("probe") => isolated::probe::main(),
         Some("isolate") => isolated::enter::main(args.next()),
         Some("version") => {
             println!("{}", env!("CARGO_PKG_VERSION"));

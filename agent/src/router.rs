@@ -1,6 +1,6 @@
 //! From a request to the module that answers it: checks the token, looks at the path, turns errors into bytes.
 //!
-//! Called by `http::listener` for every request. Invariant: nothing is answered without the sandbox's token.
+//! Called by `http::listener` for every request, and by `loopback`. Invariant: `answer` answers nothing without the sandbox's token.
 
 use std::rc::Rc;
 
@@ -17,6 +17,16 @@ pub async fn answer(agent: Rc<Agent>, request: Request) -> Response {
     let native = request.path.starts_with("/v2/");
     agent.activity.notify_one();
     let result = if authorized(&agent, &request.headers) { route(agent, request).await } else { Err(unauthorized()) };
+    finish(result, native, request_id)
+}
+
+/// Answers a request that needs no token.
+pub async fn answer_anyone(agent: Rc<Agent>, request: Request) -> Response {
+    let request_id = request.headers.get("x-request-id").map(str::to_owned);
+    finish(route(agent, request).await, false, request_id)
+}
+
+fn finish(result: Result<Response>, native: bool, request_id: Option<String>) -> Response {
     let response = result.unwrap_or_else(|error| refusal(&error, native, request_id.as_deref()));
     match request_id {
         Some(id) if response.status != 101 => response.header("X-Request-ID", id),

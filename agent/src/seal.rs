@@ -6,8 +6,11 @@
 
 use std::cell::OnceCell;
 
+use std::os::fd::OwnedFd;
+
+use crate::agent::Agent;
 use crate::error::{Error, Result};
-use crate::{seccomp, sys_caps};
+use crate::{seccomp, sys_caps, sys_landlock};
 
 /// Numbers of capabilities(7).
 const CHOWN: u64 = 1 << 0;
@@ -44,6 +47,29 @@ pub fn agent() -> Result<()> {
         .and_then(|()| sys_caps::set_no_new_privileges())
         .and_then(|()| sys_caps::limit_to(KEPT));
     sealed.map_err(|error| Error::runtime("could not drop privileges").code("claim_failed").cause(error))
+}
+
+/// Where programs keep what they make. The workspace, homes and scratch; the rest of a hardened sandbox is its image.
+const WRITABLE: [&str; 9] =
+    ["/tmp", "/var/tmp", "/workspace", "/root", "/home", "/run", "/dev", "/opt/opensandbox", "/var/log"];
+
+/// Must the children do without any capability?
+pub fn bare(agent: &Agent) -> bool {
+    agent.settings.borrow().hardening.capabilities == "none"
+}
+
+/// The children's Landlock rules, if the operator wants them.
+pub fn rules(agent: &Agent) -> Result<Option<OwnedFd>> {
+    let settings = agent.settings.borrow();
+    let Some(own) = &settings.hardening.writable else { return Ok(None) };
+    let workdir = Some(&settings.workdir).filter(|path| path.len() > 1);
+    let all: Vec<String> = WRITABLE.map(str::to_owned).into_iter().chain(own.iter().chain(workdir).cloned()).collect();
+    let rules = sys_landlock::only_change(&all).map_err(|error| {
+        Error::runtime("could not restrict the files that may be changed")
+            .cause(error)
+            .remedy("use a kernel with Landlock, or set hardening.landlock = false in the server's configuration")
+    })?;
+    Ok(Some(rules))
 }
 
 /// The children's system-call filter.

@@ -119,6 +119,13 @@ pub fn set_undumpable() -> io::Result<()> {
     Ok(())
 }
 
+/// Names the calling thread as process lists show it.
+pub fn set_name(name: &std::ffi::CStr) -> io::Result<()> {
+    // SAFETY: the name outlives the call, which copies at most 16 bytes of it.
+    check(i64::from(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) }))?;
+    Ok(())
+}
+
 /// Keeps the allocator to one arena and lets it give memory back: the agent must idle small.
 pub fn tune_allocator() {
     // SAFETY: mallopt sets plain numbers, before any thread is started.

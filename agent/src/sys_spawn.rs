@@ -5,9 +5,10 @@
 
 use std::ffi::{c_int, c_void, CString};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::sys::check;
+use crate::{sys_caps, sys_landlock};
 
 const STACK_BYTES: usize = 32 << 10;
 
@@ -29,6 +30,10 @@ pub struct Plan {
     pub tag: u64,
     /// Undo a protective oom_score_adj of the agent.
     pub reset_oom_score: bool,
+    /// Without any capability, now and after whatever it executes.
+    pub bare: bool,
+    /// Landlock rules it is put under.
+    pub rules: Option<OwnedFd>,
     pub filter: Vec<libc::sock_filter>,
 }
 
@@ -100,6 +105,10 @@ fn step(name: &'static str, result: i64) -> Result<(), Failure> {
     check(result).map(drop).map_err(|error| Failure { step: name, errno: error.raw_os_error().unwrap_or(0) })
 }
 
+fn told(name: &'static str, result: io::Result<()>) -> Result<(), Failure> {
+    result.map_err(|error| Failure { step: name, errno: error.raw_os_error().unwrap_or(0) })
+}
+
 /// Session, descriptors, limits, identity, directory, filter: in the order their permissions allow.
 fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
     let plan = shared.plan;
@@ -119,8 +128,17 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
         step("set limits", i64::from(libc::setrlimit(libc::RLIMIT_RTTIME, &raw const tag)))?;
         step("set groups", libc::syscall(libc::SYS_setgroups, plan.groups.len(), plan.groups.as_ptr()))?;
         step("set the group", libc::syscall(libc::SYS_setresgid, plan.gid, plan.gid, plan.gid))?;
+        if plan.bare {
+            told("give up capabilities", sys_caps::limit_bounding_set(0))?;
+        }
         step("set the user", libc::syscall(libc::SYS_setresuid, plan.uid, plan.uid, plan.uid))?;
         step("enter the working directory", i64::from(libc::chdir(plan.cwd.as_ptr())))?;
+        if plan.bare {
+            told("give up capabilities", sys_caps::limit_to(0))?;
+        }
+        if let Some(rules) = &plan.rules {
+            step("restrict the files it may change", sys_landlock::enter(rules.as_raw_fd()))?;
+        }
         if shared.filter.len > 0 {
             let filter = &raw const shared.filter;
             step(

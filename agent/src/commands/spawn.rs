@@ -70,8 +70,15 @@ pub fn spawn_self(agent: &Agent, mut launch: Launch) -> Result<Child> {
     launch.argv.insert(0, "/proc/self/exe".to_owned());
     start(agent, launch, |plan| {
         plan.filter.clear();
+        (plan.bare, plan.rules) = (false, None);
         plan.tag = u64::MAX;
     })
+}
+
+/// Starts the agent's own program just as any other.
+pub fn spawn_self_sealed(agent: &Agent, mut launch: Launch) -> Result<Child> {
+    launch.argv.insert(0, "/proc/self/exe".to_owned());
+    start(agent, launch, |_| ())
 }
 
 fn start(agent: &Agent, launch: Launch, adapt: impl FnOnce(&mut Plan)) -> Result<Child> {
@@ -151,6 +158,8 @@ fn plan(agent: &Agent, launch: &Launch, stdio: [RawFd; 3], tag: Tag) -> Result<P
         terminal: launch.terminal,
         tag: tag.limit(),
         reset_oom_score: agent.protected_from_oom,
+        bare: seal::bare(agent),
+        rules: seal::rules(agent)?,
         filter: seal::filter(),
     })
 }

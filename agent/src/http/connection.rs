@@ -37,6 +37,15 @@ pub struct Connection {
     head: RefCell<Vec<u8>>,
 }
 
+/// Serves one connection until its client leaves.
+pub async fn serve<H, F>(stream: UnixStream, handle: &H)
+where
+    H: Fn(Request) -> F,
+    F: Future<Output = Response>,
+{
+    Connection::serve(stream, handle).await;
+}
+
 struct Head {
     request: Request,
     keep_alive: bool,

@@ -12,6 +12,7 @@ pub mod sse;
 mod upgrade;
 
 pub use chunked::{Decoder, Step};
+pub use connection::serve as serve_connection;
 pub use request::{Headers, Query, Request, RequestBody};
 pub use response::{Body, BodyWriter, Response};
 pub use upgrade::Upgraded;

@@ -2,12 +2,16 @@
 //!
 //! Invariant: everything here is looked at, nothing is assumed.
 
-use std::fs;
-
 use serde_json::{json, Value};
 
+use super::probe::{self, Seen};
 use super::session;
 use crate::agent::Agent;
+use crate::error::Result;
+
+/// CAP_SYS_ADMIN of capabilities(7), and the filter mode of seccomp(2).
+const SYS_ADMIN: u64 = 1 << 21;
+const SECCOMP_FILTER: u64 = 2;
 
 /// Was the sandbox created with it?
 pub fn enabled(agent: &Agent) -> bool {
@@ -16,7 +20,7 @@ pub fn enabled(agent: &Agent) -> bool {
     wanted.is_some_and(|value| value == "enable")
 }
 
-pub fn read(agent: &Agent) -> Value {
+pub async fn read(agent: &Agent) -> Result<Value> {
     let (enabled, possible) = (enabled(agent), session::possible());
     let available = enabled && possible;
     let mut body = json!({
@@ -27,7 +31,7 @@ pub fn read(agent: &Agent) -> Value {
         "userns_available": available,
         "commit_supported": available,
         "diff_supported": available,
-        "hardening": hardening(),
+        "hardening": hardening(agent).await?,
     });
     let message = match (enabled, possible) {
         (false, _) => Some("not enabled: create the sandbox with extensions {\"bootstrap.execd.isolation\": \"enable\"}"),
@@ -37,24 +41,37 @@ pub fn read(agent: &Agent) -> Value {
     if let Some(message) = message {
         body["message"] = json!(message);
     }
-    body
+    Ok(body)
 }
 
-fn hardening() -> Value {
+async fn hardening(agent: &Agent) -> Result<Value> {
     let is_init = std::process::id() == 1;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let bounding = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));
-    let bounding = bounding.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    let sys_admin = 1_u64 << 21;
-    let dropped = bounding.is_some_and(|set| set & sys_admin == 0);
-    json!({
+    let seen = probe::look(agent).await?;
+    Ok(json!({
         "init_mode": if is_init { "pid1" } else { "none" },
         "signal_shield": is_init,
-        "cap_drop": if dropped { layer("active", "") } else { layer("degraded", "the bounding set has CAP_SYS_ADMIN") },
-        "seccomp": layer("active", ""),
-        "landlock": layer("disabled", "mount namespaces confine the files"),
+        "cap_drop": cap_drop(&seen),
+        "seccomp": match (seen.seccomp, seen.no_new_privileges) {
+            (SECCOMP_FILTER, true) => layer("active", ""),
+            _ => layer("degraded", "processes run without the filter, or can gain privileges"),
+        },
+        "landlock": if seen.confined {
+            layer("active", "")
+        } else {
+            layer("disabled", "mount namespaces confine the files; the server's hardening.landlock adds this")
+        },
         "ebpf": layer("disabled", "not used"),
-    })
+    }))
+}
+
+fn cap_drop(seen: &Seen) -> Value {
+    match (seen.effective, seen.bounding) {
+        (0, 0) => layer("active", "processes have no capability"),
+        (_, bounding) if bounding & SYS_ADMIN == 0 => {
+            layer("active", "root keeps what package managers need, within the sandbox's user namespace")
+        }
+        _ => layer("degraded", "the bounding set has CAP_SYS_ADMIN"),
+    }
 }
 
 fn layer(state: &str, message: &str) -> Value {

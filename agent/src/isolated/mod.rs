@@ -3,7 +3,7 @@
 //! Called by `router`. Opt-in by the extension `bootstrap.execd.isolation=enable`. Each session is a helper process (`enter`) with an agent of
 //! its own, to which runs and file requests are passed on. Invariant: what is said in the capabilities is so.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -21,6 +21,7 @@ use crate::{clock, files};
 mod capabilities;
 mod commit;
 pub mod enter;
+pub mod probe;
 mod session;
 mod spec;
 
@@ -32,7 +33,11 @@ const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The isolated sessions of a sandbox by id.
 #[derive(Default)]
-pub struct Isolated(RefCell<HashMap<String, Rc<Session>>>);
+pub struct Isolated {
+    sessions: RefCell<HashMap<String, Rc<Session>>>,
+    /// What the probe saw.
+    seen: Cell<Option<probe::Seen>>,
+}
 
 #[derive(Deserialize)]
 struct RunRequest {
@@ -51,7 +56,7 @@ pub async fn handle(agent: Rc<Agent>, mut request: Request, path: &[&str]) -> Re
     }
     let method = request.method.clone();
     match (method.as_str(), &path[2..]) {
-        ("GET", ["capabilities"]) => Ok(Response::json(200, &capabilities::read(&agent))),
+        ("GET", ["capabilities"]) => Ok(Response::json(200, &capabilities::read(&agent).await?)),
         _ if !capabilities::enabled(&agent) => Err(unavailable("the sandbox was created without it")
             .remedy("create it with extensions {\"bootstrap.execd.isolation\": \"enable\"}")),
         ("POST", ["session"]) => create(agent, request.json().await?).await,
@@ -72,7 +77,7 @@ pub async fn handle(agent: Rc<Agent>, mut request: Request, path: &[&str]) -> Re
 }
 
 fn find(agent: &Agent, id: &str) -> Result<Rc<Session>> {
-    let found = agent.isolated.0.borrow().get(id).cloned();
+    let found = agent.isolated.sessions.borrow().get(id).cloned();
     found.ok_or_else(|| Error::not_found(format!("no isolated session '{id}'")).execd("CONTEXT_NOT_FOUND"))
 }
 
@@ -82,12 +87,12 @@ async fn create(agent: Rc<Agent>, spec: Spec) -> Result<Response> {
     if let Some(missing) = writable.into_iter().find(|path| !std::path::Path::new(path).is_dir()) {
         return Err(Error::invalid(format!("no directory {missing} in the sandbox")).remedy("make it first"));
     }
-    if agent.isolated.0.borrow().len() >= MAX_SESSIONS {
+    if agent.isolated.sessions.borrow().len() >= MAX_SESSIONS {
         return Err(unavailable(&format!("there are {MAX_SESSIONS} sessions already")));
     }
     let session = Rc::new(Session::start(&agent, spec).await?);
     let body = json!({"session_id": session.id, "created_at": clock::rfc3339(session.created_at)});
-    agent.isolated.0.borrow_mut().insert(session.id.clone(), session.clone());
+    agent.isolated.sessions.borrow_mut().insert(session.id.clone(), session.clone());
     tokio::task::spawn_local(expire(agent, session));
     Ok(Response::json(201, &body))
 }
@@ -100,7 +105,7 @@ async fn expire(agent: Rc<Agent>, session: Rc<Session>) {
             () = tokio::time::sleep(IDLE_PERIOD) => refresh(&session).await,
         }
     }
-    agent.isolated.0.borrow_mut().remove(&session.id);
+    agent.isolated.sessions.borrow_mut().remove(&session.id);
     session.close().await;
 }
 
@@ -139,7 +144,7 @@ fn state(session: &Session) -> Result<Value> {
 }
 
 fn list(agent: &Agent) -> Response {
-    let sessions = agent.isolated.0.borrow();
+    let sessions = agent.isolated.sessions.borrow();
     let mut all: Vec<&Rc<Session>> = sessions.values().collect();
     all.sort_by_key(|session| session.created_at);
     let items = all.into_iter().map(|session| {
@@ -152,7 +157,7 @@ fn list(agent: &Agent) -> Response {
 
 async fn delete(agent: &Agent, id: &str) -> Result<Response> {
     let session = find(agent, id)?;
-    agent.isolated.0.borrow_mut().remove(id);
+    agent.isolated.sessions.borrow_mut().remove(id);
     session.close().await;
     Ok(Response::empty(200))
 }

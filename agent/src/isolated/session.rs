@@ -99,6 +99,7 @@ impl Session {
             "user": format!("{}:{}", identity.uid, identity.gid),
             "workdir": self.spec.workspace.path,
             "env": env,
+            "hardening": {"capabilities": agent.settings.borrow().hardening.capabilities},
         })
     }
 

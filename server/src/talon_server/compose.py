@@ -37,6 +37,7 @@ from talon_server.gateway.listener import bounded
 from talon_server.gateway.relay import Gateway, request_id_of
 from talon_server.gateway.upgrade import upgrades
 from talon_server.lib.tasks import Tasks
+from talon_server.model.sandbox import VolumeMount
 from talon_server.store.database import Database
 from talon_server.store.sandboxes import SandboxStore
 from talon_server.worker.assembly import HostOptions, open_host
@@ -44,6 +45,7 @@ from talon_server.worker.disk import Disk
 from talon_server.worker.images.store import ImageStore
 from talon_server.worker.port import WorkerPort
 from talon_server.worker.recordings import Recordings
+from talon_server.worker.settings import HouseRules
 from talon_server.worker.volumes import Volumes
 
 log = logging.getLogger(__name__)
@@ -82,8 +84,19 @@ async def open_services(config: Config) -> AsyncIterator[Services]:
         pool_max=config.pool.maximum,
     )
     async with open_host(options, images, disk, volumes, files) as host:
+        host.rules = house_rules(config)
         async with assemble(config, host, images, volumes, files) as services:
             yield services
+
+
+def house_rules(config: Config) -> HouseRules:
+    """The operator's decisions, as the worker wants them told."""
+    return HouseRules(
+        bare=config.hardening.capabilities == "none",
+        landlock=config.hardening.landlock,
+        loopback=config.execd.loopback,
+        mounts=tuple(VolumeMount(path, host=str(host)) for host, path in config.volumes.everywhere.items()),
+    )
 
 
 @asynccontextmanager

@@ -90,9 +90,26 @@ class Images(_Section):
 
 
 class Volumes(_Section):
-    """`host_allow`: directories of the host that may be mounted, none by default."""
+    """`host_allow`: directories of the host that may be mounted, none by default. `everywhere`: which of
+    them every sandbox has, and where."""
 
     host_allow: tuple[Path, ...] = ()
+    everywhere: Mapping[Path, str] = Field(default_factory=dict)
+
+
+class Hardening(_Section):
+    """What sandboxes must do without, beyond the usual. `capabilities` none: not even root has any, so that package
+    managers fail. `landlock`: only the workspace, homes, scratch and volumes can be changed, not the image."""
+
+    capabilities: Literal["packages", "none"] = "packages"
+    landlock: bool = False
+
+
+class Execd(_Section):
+    """`loopback`: each sandbox's agent answers on 127.0.0.1:44772 inside it too, without token only that it lives and how
+    it is hardened."""
+
+    loopback: bool = False
 
 
 class Tracing(_Section):
@@ -122,7 +139,9 @@ class Config(_Section):
     pool: Pool = Pool()
     network: Network = Network()
     images: Images = Field(default_factory=Images)
-    volumes: Volumes = Volumes()
+    volumes: Volumes = Field(default_factory=Volumes)
+    hardening: Hardening = Hardening()
+    execd: Execd = Execd()
     retention: Retention = Retention()
     tracing: Tracing = Tracing()
 

@@ -6,6 +6,7 @@ virtual environment of its own, and reads pytest's XML report.
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from tests.conformance.opensandbox.reasons import KNOWN
 from tests.framework.platform import Platform, free_port, home
+from tests.framework.world import World
 
 NEEDS = ["opensandbox==1.1.1", "opensandbox-code-interpreter==1.1.1", "pytest>=9", "pytest-asyncio", "pytest-timeout"]
 NEEDS += ["pytest-order", "redis>=5,<6"]
@@ -27,12 +29,29 @@ OLDER = "opensandbox==0.1.16"
 IMAGE = "opensandbox/code-interpreter:latest"
 HOST_DIRECTORY = Path("/tmp/opensandbox-e2e")
 VOLUME = "opensandbox-e2e-pvc-test"
-CONFIG = f"""[images.aliases]
-"{IMAGE}" = "base"
+CONFIG = """[images.aliases]
+"{image}" = "base"
 
 [volumes]
-host_allow = ["{HOST_DIRECTORY}"]
+host_allow = ["{directory}"]
+
+[network]
+resolvers = ["{resolver}"]
 """
+HARDENED = """
+[volumes.everywhere]
+"{directory}/workspace" = "/workspace"
+
+[hardening]
+capabilities = "none"
+landlock = true
+
+[execd]
+loopback = true
+"""
+"""What upstream's tests of init and hardening have set on their server; they run with a server of their own."""
+HARDENED_FILES = ("tests/test_execd_hardening_e2e.py", "tests/test_execd_init_e2e.py")
+TRUST = "/etc/ssl/certs/ca-certificates.crt"
 SEED = """mkdir -p /v/datasets/train
 echo pvc-marker-data > /v/marker.txt
 echo pvc-subpath-marker > /v/datasets/train/marker.txt"""
@@ -46,12 +65,13 @@ def main() -> int:
         return 2
     python = environment(home("upstream-python"))
     modes = ["direct", "proxy"] if arguments.mode == "both" else [arguments.mode]
-    report = []
-    for platform in server():
-        prepare(platform)
-        with redis() as url:
-            for mode in modes:
-                report.append(table(mode, run(python, suite, platform, mode, url, rest)))
+    cases: dict[str, list[Path]] = {mode: [] for mode in modes}
+    with World(home("upstream-world"), sites(suite)) as world:
+        for hardened in (False, True):
+            with server(world, hardened) as platform, redis() as url:
+                for mode in modes:
+                    cases[mode] += run(python, suite, platform, mode, url, rest, hardened)
+    report = [table(mode, reports) for mode, reports in cases.items()]
     text = "\n".join(report)
     print(text)
     if arguments.write:
@@ -88,14 +108,36 @@ def environment(place: Path) -> Path:
     return python
 
 
-def server() -> Iterator[Platform]:
+@contextmanager
+def server(world: World, hardened: bool) -> Iterator[Platform]:
+    """A server for the ordinary files of the suite, or for the hardened ones."""
     place = home("upstream")
     place.mkdir(parents=True, exist_ok=True)
-    (place / "config.toml").write_text(CONFIG)
+    text = CONFIG + (HARDENED if hardened else "")
+    told = text.format(image=IMAGE, directory=HOST_DIRECTORY, resolver=world.nameserver)
+    (HOST_DIRECTORY / "workspace").mkdir(parents=True, exist_ok=True)
+    (place / "config.toml").write_text(told)
     with Platform(place) as platform:
         platform.clear()
         platform.ensure_base()
+        trust(platform, world.authority)
+        prepare(platform)
         yield platform
+
+
+def sites(suite: Path) -> tuple[str, ...]:
+    """The names of the web sites that the suite's tests go to."""
+    text = "".join(path.read_text() for path in sorted(suite.glob("tests/test_sandbox_e2e*.py")))
+    return tuple(sorted(set(re.findall(r"curl -I https://([a-z0-9.-]+)", text))))
+
+
+def trust(platform: Platform, authority: str) -> None:
+    """Let the image of this run's own server trust the sites of its Internet, in place of those of former runs."""
+    layer = next(path for path in (platform.home / "images" / "layers").glob(f"*{TRUST}"))
+    kept = layer.with_suffix(".kept")
+    if not kept.exists():
+        kept.write_text(layer.read_text())
+    layer.write_text(kept.read_text() + authority)
 
 
 def prepare(platform: Platform) -> None:
@@ -125,7 +167,9 @@ def redis() -> Iterator[str]:
             process.terminate()
 
 
-def run(python: Path, suite: Path, platform: Platform, mode: str, redis_url: str, rest: list[str]) -> list[Path]:
+def run(
+    python: Path, suite: Path, platform: Platform, mode: str, redis_url: str, rest: list[str], hardened: bool
+) -> list[Path]:
     """The suite in one mode; its XML reports. The suite is copied, so that nothing is written beside it."""
     work = Path(tempfile.mkdtemp(prefix="opensandbox-suite-"))
     shutil.copytree(suite, work / "suite")
@@ -145,9 +189,12 @@ def run(python: Path, suite: Path, platform: Platform, mode: str, redis_url: str
         told["OPENSANDBOX_TEST_SECURE_ACCESS_VERIFIABLE"] = "true"
     older = home("upstream-older-sdk")
     reports = []
-    with (platform.home / "log" / f"upstream-{mode}.log").open("wb") as log:
+    about = "hardened" if hardened else "ordinary"
+    with (platform.home / "log" / f"upstream-{mode}-{about}.log").open("wb") as log:
         pools = sorted(path.relative_to(suite).as_posix() for path in suite.glob("tests/test_*pool*.py"))
-        for part, choice in (("newest", ["tests", "--ignore-glob=*pool*"]), ("pools", pools)):
+        others = ["tests", "--ignore-glob=*pool*", *(f"--ignore={file}" for file in HARDENED_FILES)]
+        parts = [("hardened", list(HARDENED_FILES))] if hardened else [("newest", others), ("pools", pools)]
+        for part, choice in parts:
             xml = platform.home / "log" / f"upstream-{mode}-{part}.xml"
             words = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=short"]
             words += ["-o", "addopts=--asyncio-mode=auto --order-scope=class", "-o", "log_cli=false"]

@@ -34,7 +34,7 @@ from talon_server.worker.port import AgentAddress, Observed, Started, WorkerEven
 from talon_server.worker.recorder import Recorder
 from talon_server.worker.recordings import Recordings
 from talon_server.worker.room import measure
-from talon_server.worker.settings import claim_settings, limits
+from talon_server.worker.settings import HouseRules, claim_settings, limits
 from talon_server.worker.shells import Shell, ShellPool, Shells
 from talon_server.worker.slots import Slots
 from talon_server.worker.stores import Disk, Images, Volumes
@@ -84,6 +84,7 @@ class Host:
         self.decisions.subscribe(self._decided)
         self._by_address: dict[IPv4Address, Client] = {}
         self._facts = facts
+        self.rules = HouseRules()
         self._running: dict[str, Shell] = {}
         self._removing: dict[str, asyncio.Task[None]] = {}
         self._events: asyncio.Queue[WorkerEvent] = asyncio.Queue()
@@ -134,6 +135,7 @@ class Host:
 
     async def create(self, id: str, token: str, spec: SandboxSpec, image_id: str) -> Started:
         clock = _Clock()
+        spec = replace(spec, volumes=(*self.rules.mounts, *spec.volumes))
         layers, config = self._images.layers(image_id), self._images.config(image_id)
         if (removing := self._removing.get(id)) is not None:
             await asyncio.wait([removing])
@@ -153,7 +155,8 @@ class Host:
             recording, descriptor = self._recorder.begin(id, spec.recording)
             undo.callback(self._recorder.cancel, recording)
             shell.save(Claim(id, token, spec.network, recording))
-            await self._claim(shell, claim_settings(id, token, spec, config, str(self.gateway)), descriptor)
+            settings = claim_settings(id, token, spec, config, str(self.gateway), self.rules)
+            await self._claim(shell, settings, descriptor)
             clock.lap("claim_ms")
             undo.pop_all()
         self._watch(id, shell)
