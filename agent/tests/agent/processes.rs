@@ -32,7 +32,7 @@ fn input_is_fed_and_the_log_is_read_from_anywhere() {
 #[test]
 fn signals_reach_the_group_and_delete_the_whole_tree() {
     let sandbox = Sandbox::start();
-    let path = start(&sandbox, json!({"command": "trap 'echo got; exit 5' INT; echo up; while :; do sleep 0.1; done"}));
+    let path = start(&sandbox, json!({"command": "trap 'echo got; exit 5' INT; echo up; sleep 3600 & wait"}));
     eventually("it is up", || sandbox.call("GET", &format!("{path}/logs")).send().text() == "up\n");
     let signal = |body: Value| sandbox.call("POST", &format!("{path}/signal")).json(&body).send().status;
     assert_eq!((signal(json!({"signal": "NONE"})), signal(json!({"signal": "INT"}))), (400, 204));
