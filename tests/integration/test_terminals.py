@@ -42,7 +42,7 @@ def test_the_program_sees_a_new_size(shell: Terminal) -> None:
 
 
 def test_a_signal_reaches_the_foreground(shared: Sandbox) -> None:
-    with shared.terminal(command="trap 'echo caught; exit 3' INT; echo set; while :; do sleep 0.1; done") as terminal:
+    with shared.terminal(command="trap 'echo caught; exit 3' INT; echo set; sleep 3600 & wait") as terminal:
         terminal.read_until("set", timeout=BOUND)
         terminal.signal("INT")
         assert terminal.wait(timeout=BOUND) == 3
