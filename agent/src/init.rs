@@ -132,6 +132,7 @@ impl Init {
         let agent = self.agent.borrow().clone();
         match (signal, agent) {
             (libc::SIGCHLD, Some(agent)) => agent.reaper.reap(),
+            (0, _) => {}
             (libc::SIGCHLD, None) => while sys::reap().is_some() {},
             (signal, None) if STOPPING.contains(&signal) => self.end(0),
             (signal, Some(_)) if STOPPING.contains(&signal) => {
@@ -240,9 +241,12 @@ fn others_alive() -> bool {
     entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(|n| n != "1" && n.parse::<u32>().is_ok()))
 }
 
+/// The next signal that is to be heeded: 0 for an order to stop from inside, where nobody may end the sandbox's first process.
 fn next_signal(mut fd: &File) -> io::Result<i32> {
     let mut info = [0; SIGINFO_BYTES];
     fd.read_exact(&mut info)?;
-    // `ssi_signo` is the first field.
-    Ok(i32::from_ne_bytes([info[0], info[1], info[2], info[3]]))
+    // `ssi_signo` is the first field, `ssi_pid` the fourth; senders outside the PID namespace have no number in it.
+    let field = |at: usize| i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+    let (signal, sender) = (field(0), field(12));
+    Ok(if sender != 0 && STOPPING.contains(&signal) { 0 } else { signal })
 }

@@ -44,7 +44,6 @@ CALLS = {
     "quotactl": (179, 0, 0, 0, 0),
     "iopl": (172, 3),
     "ioperm": (173, 0x60, 1, 1),
-    "personality": (135, 0x0040000),
     "lookup_dcookie": (212, 0, 0, 0),
     "nfsservctl": (180, 0, 0, 0),
     "fanotify_init": (300, 0, 0),
