@@ -62,6 +62,8 @@ async def _debootstrap(made: Path, progress: Progress) -> None:
     hook = made.with_name(made.name + ".hook")
     hook.write_text(_HOOK)
     command = [
+        # What it mounts is gone with it, also when the server is killed meanwhile.
+        *("unshare", "--mount", "--propagation", "private"),
         *("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", f"--include={packages}"),
         *("--skip=check/empty", "--aptopt=Acquire::Languages none", f'--customize-hook=sh {hook} "$1"'),
         *(suite(), str(made)),
