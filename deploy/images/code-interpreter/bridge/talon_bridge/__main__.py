@@ -5,7 +5,6 @@ import os
 import socket
 
 from . import parents, warm  # noqa: F401 - warm is imported once, for all that are forked
-
 from .link import Link
 
 _PROBE_PORT = 44771

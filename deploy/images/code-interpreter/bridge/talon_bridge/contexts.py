@@ -19,8 +19,17 @@ from .pipes import Room
 from .shell import BashKernel
 
 _NAMES = {
-    **{"python": "python", "python3": "python", "py": "python", "javascript": "javascript", "js": "javascript"},
-    **{"node": "javascript", "typescript": "typescript", "ts": "typescript", "bash": "bash", "shell": "bash", "sh": "bash"},
+    "python": "python",
+    "python3": "python",
+    "py": "python",
+    "javascript": "javascript",
+    "js": "javascript",
+    "node": "javascript",
+    "typescript": "typescript",
+    "ts": "typescript",
+    "bash": "bash",
+    "shell": "bash",
+    "sh": "bash",
 }
 #: After the interrupt of a timeout or a leaving client: what does not heed it is killed.
 _HEED_S = 5.0
@@ -195,9 +204,17 @@ class Context:
         pid = self._kernel.pid if self._kernel is not None and self.state in ("idle", "busy") else None
         memory = _memory(pid) if pid else (None, None)
         return {
-            **{"id": self.id, "language": self.language, "cwd": self.place.cwd, "state": self.state},
-            **{"reason": self.reason or None, "pid": pid, "memory_bytes": memory[0], "resident_bytes": memory[1]},
-            **{"executions": self.executions, "idle_timeout_s": self.idle_timeout_s, "created_at": self.created_at},
+            "id": self.id,
+            "language": self.language,
+            "cwd": self.place.cwd,
+            "state": self.state,
+            "reason": self.reason or None,
+            "pid": pid,
+            "memory_bytes": memory[0],
+            "resident_bytes": memory[1],
+            "executions": self.executions,
+            "idle_timeout_s": self.idle_timeout_s,
+            "created_at": self.created_at,
         }
 
 
@@ -221,4 +238,3 @@ def _memory(pid: int) -> tuple[int | None, int | None]:
         return None, None
     size = {name: int(value.split()[0]) << 10 for name, value in told.items()}
     return size.get("Private_Clean", 0) + size.get("Private_Dirty", 0), size.get("Rss")
-

@@ -20,8 +20,8 @@ import zmq.asyncio
 from . import wire
 from .cell import MAX_RESULT_BYTES, Cell, Outcome, failure, too_large
 from .kernel import Kernel, Place, Refused, make_expendable
-from .pipes import Room
 from .parents import Parents
+from .pipes import Room
 
 _START_S = 60.0
 _QUIET_S = 2.0
@@ -79,8 +79,12 @@ class JupyterKernel(Kernel):
     def _connection(self) -> dict[str, Any]:
         ports = {f"{name}_port": port for name, (port, _) in _CHANNELS.items()}
         return {
-            **{"transport": "ipc", "ip": f"{self._directory}/kernel", "hb_port": 5, **ports},
-            **{"key": self._key.decode(), "signature_scheme": "hmac-sha256"},
+            "transport": "ipc",
+            "ip": f"{self._directory}/kernel",
+            "hb_port": 5,
+            **ports,
+            "key": self._key.decode(),
+            "signature_scheme": "hmac-sha256",
         }
 
     async def _ready(self) -> None:

@@ -10,8 +10,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .contexts import MAX_CONTEXTS, Context, Surroundings, language
 from .cell import Cell
+from .contexts import MAX_CONTEXTS, Context, Surroundings, language
 from .kernel import Place, Refused
 from .parents import Parents
 
@@ -55,15 +55,21 @@ class Link:
 
     async def _answer(self, request: Request) -> None:
         works: dict[str, Callable[[Request], Awaitable[Answer]]] = {
-            **{"create": self._create, "get": self._get, "list": self._list, "delete": self._delete},
-            **{"restart": self._restart, "interrupt": self._interrupt, "execute": self._execute},
-            **{"input": self._input, "abandon": self._abandon},
+            "create": self._create,
+            "get": self._get,
+            "list": self._list,
+            "delete": self._delete,
+            "restart": self._restart,
+            "interrupt": self._interrupt,
+            "execute": self._execute,
+            "input": self._input,
+            "abandon": self._abandon,
         }
         try:
             told = await works[request["op"]](request)
         except Refused as error:
             self._send({"seq": request["seq"], "ok": False, **error.told})
-        except Exception as error:  # noqa: BLE001 - whatever it is, the agent's client gets an answer
+        except Exception as error:
             words = {"status": 500, "code": "kernel_failed", "message": f"{type(error).__name__}: {error}"}
             self._send({"seq": request["seq"], "ok": False, **words, "remedy": "restart the context"})
         else:

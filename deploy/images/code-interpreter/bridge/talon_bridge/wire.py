@@ -8,7 +8,7 @@ import hmac
 import json
 import secrets
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 _DELIMITER = b"<IDS|MSG>"
@@ -29,7 +29,7 @@ class Message:
 
 
 def header(kind: str) -> Content:
-    now = datetime.now(timezone.utc).isoformat()
+    now = datetime.now(UTC).isoformat()
     told = {"msg_id": secrets.token_hex(12), "session": _SESSION, "username": "talon", "date": now}
     return {**told, "msg_type": kind, "version": "5.4"}
 
