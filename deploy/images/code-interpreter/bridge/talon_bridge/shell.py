@@ -79,7 +79,7 @@ def _show(cell: Cell, words: str) -> dict[str, Any] | None:
     """A file as a result; an error when it cannot be one."""
     import shlex
 
-    path, kind = (shlex.split(words) + ["", ""])[:2]
+    path, kind = [*shlex.split(words), "", ""][:2]
     kind = kind or mimetypes.guess_type(path)[0] or "text/plain"
     try:
         if os.path.getsize(path) > MAX_RESULT_BYTES:
