@@ -10,6 +10,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 use tokio::sync::Notify;
 
+use crate::code::Kernels;
 use crate::commands::reaper::Reaper;
 use crate::commands::table::Table;
 use crate::error::Result;
@@ -83,6 +84,7 @@ pub struct Agent {
     pub terminals: Terminals,
     pub sessions: Sessions,
     pub isolated: Isolated,
+    pub kernels: Kernels,
     pub recorder: Rc<Recorder>,
     /// The agent's own oom_score_adj is below zero and must not be inherited.
     pub protected_from_oom: bool,
@@ -107,6 +109,7 @@ impl Agent {
             terminals: Terminals::default(),
             sessions: Sessions::default(),
             isolated: Isolated::default(),
+            kernels: Kernels::default(),
             recorder: Rc::new(recorder),
             protected_from_oom: score.trim().starts_with('-'),
             activity: Notify::new(),

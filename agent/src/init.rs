@@ -19,7 +19,7 @@ use tokio::task::LocalSet;
 use crate::agent::{Agent, Settings};
 use crate::commands::process::{Input, Process, Spec};
 use crate::error::{Error, Result};
-use crate::{control, environment, http, loopback, router, seal, sys};
+use crate::{code, control, environment, http, loopback, router, seal, sys};
 
 const HTTP_FD: i32 = 3;
 const CONTROL_FD: i32 = 4;
@@ -154,6 +154,7 @@ impl Init {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         self.agent.replace(Some(agent.clone()));
         self.start_entrypoint(&agent)?;
+        code::claimed(&agent);
         tokio::task::spawn_local(rest_when_quiet(agent.clone()));
         if agent.settings.borrow().loopback {
             // A program of the image may have the port: then it is not ours to answer there.

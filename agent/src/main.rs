@@ -4,6 +4,7 @@
 
 mod agent;
 mod clock;
+mod code;
 mod commands;
 mod control;
 mod environment;

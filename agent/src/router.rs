@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::agent::Agent;
 use crate::error::{Error, Result};
 use crate::http::{Headers, Request, Response};
-use crate::{execd, files, isolated, ports, proxy, pty, sessions, v2};
+use crate::{code, execd, files, isolated, ports, proxy, pty, sessions, v2};
 
 /// Answers any request.
 pub async fn answer(agent: Rc<Agent>, request: Request) -> Response {
@@ -47,6 +47,8 @@ async fn route(agent: Rc<Agent>, request: Request) -> Result<Response> {
         ["proxy", ..] => proxy::handle(agent, request, &path).await,
         ["pty", ..] => pty::execd(agent, request, &path).await,
         ["v2", "terminals", ..] => pty::native(agent, request, &path).await,
+        ["code", ..] => code::execd(agent, request, &path).await,
+        ["v2", "contexts", ..] => code::native(agent, request, &path).await,
         ["v2", "ports"] => ports::handle(&request),
         ["v2", ..] => v2::handle(agent, request, &path).await,
         _ => Err(Error::not_found(format!("no route {} {}", request.method, request.path))),

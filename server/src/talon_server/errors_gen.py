@@ -443,4 +443,58 @@ CATALOGUE = {
         "Try again; the server's log has the cause.",
         True,
     ),
+    "code_unsupported": Entry(
+        501,
+        "This image has no kernels to run code.",
+        "Create the sandbox from the image code-interpreter, or one built from it.",
+        False,
+    ),
+    "unsupported_language": Entry(
+        400,
+        "There is no kernel for this language.",
+        "Choose one of the languages that the error names.",
+        False,
+    ),
+    "context_not_found": Entry(
+        404,
+        "There is no such context.",
+        "List the contexts, or create one.",
+        False,
+    ),
+    "context_busy": Entry(
+        409,
+        "The context runs something else.",
+        "Wait for its execution to end, or interrupt it.",
+        True,
+    ),
+    "context_stopped": Entry(
+        409,
+        "The context's kernel has ended.",
+        "Restart the context; its variables are gone.",
+        False,
+    ),
+    "too_many_contexts": Entry(
+        429,
+        "The sandbox has too many contexts.",
+        "Delete some first.",
+        False,
+    ),
+    "no_input_wanted": Entry(
+        409,
+        "The context asks for no input now.",
+        "Wait for an event input_request.",
+        False,
+    ),
+    "execution_not_found": Entry(
+        404,
+        "There is no execution to follow.",
+        "Only one with on_disconnect: continue can be followed, once.",
+        False,
+    ),
+    "kernel_failed": Entry(
+        500,
+        "The kernel could not be started or has ended.",
+        "Restart the context or try again.",
+        True,
+    ),
 }

@@ -13,6 +13,7 @@ from talon_server.errors import TalonError
 from talon_server.lib.tasks import Tasks
 from talon_server.worker.images import archive
 from talon_server.worker.images.base import build_base
+from talon_server.worker.images.code_interpreter import build_code_interpreter
 from talon_server.worker.images.registry import REFERENCE, Source, pull
 from talon_server.worker.images.store import Image, ImageStore
 
@@ -31,6 +32,10 @@ class ImageService:
     def build_base(self) -> AsyncIterator[Step]:
         """Build `base`. Raises image_build_failed."""
         return self._follow("base", lambda progress: build_base(self.store, progress))
+
+    def build_code_interpreter(self) -> AsyncIterator[Step]:
+        """Build `code-interpreter` over `base`. Raises image_not_found, image_build_failed."""
+        return self._follow("code-interpreter", lambda progress: build_code_interpreter(self.store, progress))
 
     def pull(self, source: Source, name: str | None) -> AsyncIterator[Step]:
         """Pull an image; its name is its reference unless told. Raises image_pull_failed, registry_unauthorized."""

@@ -53,6 +53,10 @@ async def build_base(call: Call) -> Response:
     return lines(_told(call.services.image_works.build_base()), call.request)
 
 
+async def build_code_interpreter(call: Call) -> Response:
+    return lines(_told(call.services.image_works.build_code_interpreter()), call.request)
+
+
 async def pull(call: Call) -> Response:
     body = await call.read(models.ImagePull)
     source = Source(body.ref, body.username or "", body.password or "", bool(body.insecure))
@@ -84,6 +88,7 @@ def routes(services: Services) -> list[Route]:
     return [
         route("/v2/images", "GET", list_all),
         route("/v2/images:build-base", "POST", build_base, admin=True),
+        route("/v2/images:build-code-interpreter", "POST", build_code_interpreter, admin=True),
         route("/v2/images:pull", "POST", pull, admin=True),
         route("/v2/images:import", "POST", take, admin=True),
         route("/v2/images/{name:path}/aliases/{alias:path}", "PUT", alias, admin=True),
