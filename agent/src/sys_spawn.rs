@@ -11,6 +11,8 @@ use crate::sys::check;
 use crate::{sys_caps, sys_landlock};
 
 const STACK_BYTES: usize = 32 << 10;
+/// The kernel's `struct sigaction` for a signal's default action: all zero. libc refuses to set the two signals it uses itself.
+const DEFAULT_ACTION: [u64; 4] = [0; 4];
 
 /// Everything about a process that is about to be, ready for the kernel.
 pub struct Plan {
@@ -113,9 +115,12 @@ fn told(name: &'static str, result: io::Result<()>) -> Result<(), Failure> {
 fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
     let plan = shared.plan;
     // SAFETY: only system calls on memory the parent prepared; the raw identity calls change this task alone, where libc's wrappers
-    // would try to change the parent's threads. SIGPIPE's action and the mask are this task's own (no CLONE_SIGHAND).
+    // would try to change the parent's threads. The signals' actions and the mask are this task's own (no CLONE_SIGHAND). What was
+    // ignored where the server was started, as SIGINT is for jobs in the background, would be for the command too: a shell could not trap it.
     unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        for signal in 1..=64 {
+            libc::syscall(libc::SYS_rt_sigaction, signal, DEFAULT_ACTION.as_ptr(), std::ptr::null_mut::<u64>(), 8);
+        }
         step("start a session", i64::from(libc::setsid()))?;
         place_stdio(&plan.stdio)?;
         if plan.terminal {

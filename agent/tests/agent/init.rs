@@ -45,13 +45,17 @@ fn root_inside_cannot_reach_into_it() {
 }
 
 #[test]
-fn deadly_signals_from_inside_do_nothing_but_term_stops_it() {
-    let mut sandbox = Sandbox::start();
-    sandbox.output("for s in KILL STOP SEGV ABRT ILL BUS TRAP USR1 HUP; do kill -$s 1; done");
+fn signals_from_inside_do_nothing() {
+    let sandbox = Sandbox::start();
+    sandbox.output("for s in KILL STOP SEGV ABRT ILL BUS TRAP USR1 HUP TERM INT; do kill -$s 1; done");
     assert_eq!(sandbox.output("echo still there"), "still there\n");
-    let started = json!({"command": "kill 1; sleep 7007", "detach": true});
-    drop(sandbox.call("POST", "/v2/exec").json(&started).begin());
-    assert_eq!(sandbox.ended(), 0);
+}
+
+#[test]
+fn commands_can_trap_what_was_ignored_around_the_agent() {
+    let sandbox = Sandbox::start();
+    assert_eq!(sandbox.output("trap 'echo trapped' INT QUIT; kill -INT $$; kill -QUIT $$"), "trapped\ntrapped\n");
+    assert_eq!(sandbox.output("grep SigIgn /proc/self/status"), "SigIgn:\t0000000000000000\n");
 }
 
 #[test]
